@@ -308,3 +308,16 @@ class BranchView:
     mount: int
     user_namespace: int | None
     leave: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HomeView:
+    """What one run gets to see its branch's layer over the home directory by.
+
+    Attributes:
+        mount: A descriptor of a mount that is nowhere yet.
+        leave: To be called once, when the run has ended.
+    """
+
+    mount: int
+    leave: Callable[[], None]

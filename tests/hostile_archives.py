@@ -156,8 +156,8 @@ HOSTILE = {
     "twice": (_twice, "twice"),
     "two slashes": (_named("files/d//"), "leads out"),
     "file and directory": (_named("files/a", "files/a/"), "twice|content"),
-    "beneath a file": (_named("files/a", "files/a/b"), "no directory"),
-    "beneath a symlink": (_beneath_a_symlink, "no directory|says nothing"),
+    "beneath a file": (_named("files/a", "files/a/b"), "not a directory"),
+    "beneath a symlink": (_beneath_a_symlink, "not a directory|says nothing"),
     "wrong check sum": (_patched(b"precious", b"PRECIOUS"), "damaged"),
     "wrong size": (_patched(struct.pack("<II", 8, 8), struct.pack("<II", 8, 9)), "damaged|declared"),
     "encrypted": (_encrypted, "encrypted"),
@@ -175,7 +175,9 @@ HOSTILE = {
     "nothing of ours": (lambda path: zipfile.ZipFile(path, "w").close(), "neither"),
     "version": (lambda path: members(path, version="2").close(), "version"),
     "manifest climbs": (_manifest({"path": "../a", "mode": MODE, "name": "files/a"}), "leads out"),
-    "manifest beneath a symlink": (_manifest({"path": "a", "mode": 0o120777}, {"path": "a/b", "mode": 0o010644}), "no directory"),
+    "manifest beneath a symlink": (
+        _manifest({"path": "a", "mode": 0o120777}, {"path": "a/b", "mode": 0o010644}), "not a directory"
+    ),
     "manifest twice": (_manifest({"path": "a", "mode": MODE}, {"path": "a", "mode": MODE}), "twice"),
     "manifest renames onto a member": (_manifest({"path": "b", "mode": 0o10644}, {"path": "a", "mode": 0o10644}), "disagree"),
     "manifest lists what is missing": (_manifest({"path": "b", "mode": MODE}), "disagree"),

@@ -17,8 +17,11 @@ from agentfs_host import mount_table
 from agentfsd.cli.sandbox import namespace_trial
 from agentfsd.linux import mounts
 from agentfsd.state import state_directory
+from tests.forked_commands import ForkedCommands
 
 AGENTFSD = [sys.executable, "-m", "agentfsd.cli.main"]
+_TIMEOUT_S = 120
+_forked = ForkedCommands()
 
 
 def needs_fuse() -> None:
@@ -50,7 +53,9 @@ def needs_namespaces() -> None:
 
 def agentfsd(*arguments: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs the command; with *check* a failure shows what it said."""
-    done = subprocess.run([*AGENTFSD, *arguments], capture_output=True, text=True, timeout=120, check=False, **options)
+    done = _forked.run(arguments, _TIMEOUT_S, **options)
+    if done is None:
+        done = subprocess.run([*AGENTFSD, *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, **options)
     if check and done.returncode != 0:
         raise AssertionError(f"agentfsd {' '.join(arguments)} exited with {done.returncode}: {done.stderr}{done.stdout}")
     return done

@@ -22,10 +22,10 @@ MOUNTING = {"make_mount", "mounted"}
 
 # What takes longest, in seconds of a worker, longest first: a file is one piece for pytest-xdist.
 LONGEST = [
-    "test_readme.py", "system/test_crash.py", "system/test_suites.py", "system/test_posix_in_run.py",
-    "system/test_shared_branch.py",
-    "system/test_damage.py", "posix", "core/test_fault_points.py", "system/test_two_writers.py", "system/test_commit_crash.py",
-    "history/test_merge.py", "system/test_workloads.py",
+    "test_readme.py", "system/test_posix_in_run.py", "system/test_crash.py", "system/test_suites.py",
+    "system/test_shared_branch.py", "system/test_damage.py", "posix/", "system/test_workloads.py",
+    "core/test_fault_points.py", "system/test_two_writers.py", "system/test_commit_crash.py", "history/test_merge.py",
+    "confinement/test_escapes.py", "system/", "cli/", "handoff/",
 ]  # fmt: skip
 
 
@@ -33,12 +33,17 @@ def _place(item: pytest.Item) -> str:
     return str(item.path.relative_to(_HERE)) if item.path.is_relative_to(_HERE) else ""
 
 
+def _is_slow_place(place: str) -> bool:
+    return any(place.startswith(slow) for slow in SLOW)
+
+
 def is_slow(item: pytest.Item) -> bool:
     """Whether *item* is left out of the quick tier."""
-    return any(_place(item).startswith(slow) for slow in SLOW) or not MOUNTING.isdisjoint(getattr(item, "fixturenames", ()))
+    return _is_slow_place(_place(item)) or not MOUNTING.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def weight(item: pytest.Item) -> int:
-    """Sort key: the files that take longest come first, the others stay as they are."""
+    """Sort key: the files that take longest come first, then the other slow ones; the quick ones fill what is left at the end."""
     place = _place(item)
-    return next((number for number, longest in enumerate(LONGEST) if place.startswith(longest)), len(LONGEST))
+    after = len(LONGEST) if _is_slow_place(place) else len(LONGEST) + 1
+    return next((number for number, longest in enumerate(LONGEST) if place.startswith(longest)), after)

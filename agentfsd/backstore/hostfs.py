@@ -152,12 +152,12 @@ class HostBackstore:
         raise self._odd(name, status)
 
     def _odd(self, name: str, status: os.stat_result) -> DamagedContent:
-        what = f"belongs to user {status.st_uid}" if stat.S_ISREG(status.st_mode) else "is no regular file"
-        return DamagedContent(f"{self.place}/{name} {what}")
+        problem = f"belongs to user {status.st_uid}" if stat.S_ISREG(status.st_mode) else "is no regular file"
+        return DamagedContent(f"{self.place}/{name} {problem}")
 
     def _damaged(self, name: str, exc: OSError) -> OSError:
-        what = _NOT_OURS.get(exc.errno or 0)
-        return DamagedContent(f"{self.place}/{name} {what}") if what is not None else exc
+        problem = _NOT_OURS.get(exc.errno or 0)
+        return DamagedContent(f"{self.place}/{name} {problem}") if problem is not None else exc
 
     def stat(self, object_id: int) -> os.stat_result:
         name = _name(object_id)

@@ -118,9 +118,9 @@ class ForkWatch:
 def _decode(message: bytes) -> Fork | None:
     if len(message) < _EVENT_AT + _EVENT.size:
         return None
-    what, _, at_ns, first, second, third, fourth = _EVENT.unpack_from(message, _EVENT_AT)
-    if what == _FORK and third == fourth:
+    kind, _, at_ns, first, second, third, fourth = _EVENT.unpack_from(message, _EVENT_AT)
+    if kind == _FORK and third == fourth:
         return Fork(second, fourth, at_ns)
-    if what == _EXIT and first == second:
+    if kind == _EXIT and first == second:
         return Fork(0, second)
     return None

@@ -1,9 +1,11 @@
 """What all commands share: common options, a client for the mount that the user means, and errors as one sentence."""
 
+import importlib
+import keyword
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -61,30 +63,59 @@ def refusals() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class HelpSection:
-    """Commands that the help of a group shows below one title."""
+    """Names of commands that the help of a group shows below one title."""
 
     title: str
-    commands: tuple[click.Command, ...]
+    commands: tuple[str, ...]
+
+
+class ImportedCommands(MutableMapping[str, click.Command]):
+    """Commands by name. Each is imported from ``agentfsd/cli/commands/cmd_NAME.py`` when it is first asked for.
+
+    A command line uses one of forty commands, and importing all takes ten times as long as most of them work.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._commands: dict[str, click.Command | None] = dict.fromkeys(sorted(names))
+
+    def __getitem__(self, name: str) -> click.Command:
+        command = self._commands[name]
+        if command is None:
+            module = importlib.import_module(f"agentfsd.cli.commands.cmd_{name}")
+            command = self._commands[name] = getattr(module, name + "_" * keyword.iskeyword(name))
+        return command
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._commands[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._commands[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._commands
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._commands)
+
+    def __len__(self) -> int:
+        return len(self._commands)
 
 
 class Group(click.Group):
     """A command group whose commands never end in a traceback."""
 
     def __init__(self, *args: Any, sections: Sequence[HelpSection] = (), **extra: Any) -> None:
-        """Add the commands of *sections*; the help shows them below the sections' titles."""
+        """With *sections*: their commands are imported by name, and the help shows them below the sections' titles."""
         super().__init__(*args, **extra)
         self._sections = sections
-        for section in sections:
-            for command in section.commands:
-                self.add_command(command)
+        if sections:
+            self.commands = ImportedCommands(name for section in sections for name in section.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write every command with the whole first sentence of its help, which click would cut to the width of a line."""
-        sections = self._sections or [HelpSection("Commands", tuple(self.commands[name] for name in self.list_commands(ctx)))]
-        for section in sections:
-            rows = [
-                (command.name or "", command.get_short_help_str(_WHOLE)) for command in section.commands if not command.hidden
-            ]
+        for section in self._sections or [HelpSection("Commands", tuple(self.list_commands(ctx)))]:
+            commands = [self.commands[name] for name in section.commands]
+            rows = [(command.name or "", command.get_short_help_str(_WHOLE)) for command in commands if not command.hidden]
             with formatter.section(section.title):
                 formatter.write_dl(rows)
 

@@ -1,4 +1,4 @@
-"""What merge and commit say of their result: what changed and whose it was, what was left out, and how to decide that."""
+"""Print the result of merge and commit: what changed and by which branch, what was left out, and how to decide that."""
 
 import shlex
 from collections.abc import Iterable
@@ -9,6 +9,8 @@ from agentfsd.cli.command_base import plain
 from agentfsd.cli.output import printing
 
 EXECUTED = "executed"  # the kind of conflict that only --hooks decides
+IN_GIT = {"repository", "locked"}  # what only git or a person settles: the message says how
+_NO_FILES = {*IN_GIT, "under-way", "history"}
 _SHOWN = 10  # paths of one kind that are named
 
 
@@ -16,8 +18,8 @@ def show(result: wire.MergeReply, said: str, *, dry_run: bool, as_json: bool) ->
     """Print a result.
 
     Args:
-        result: What the daemon answered.
-        said: What was done, as a sentence begins.
+        result: The daemon's reply.
+        said: The beginning of the sentence about what was done.
         dry_run: Nothing was changed; list what would be.
         as_json: Print all of it as JSON.
     """
@@ -35,7 +37,7 @@ def show(result: wire.MergeReply, said: str, *, dry_run: bool, as_json: bool) ->
         printing.say(sentence)
     count = printing.plural(len(result.changed), "change")
     if result.how == "nothing":
-        printing.say(f"nothing to do: {result.into} has all of it")
+        printing.say(f"nothing to do: {result.into} has all of these changes")
     elif dry_run:
         printing.say(f"{count} would go into {result.into}")
     else:
@@ -61,8 +63,8 @@ def _show_conflicts(result: wire.MergeReply, *, dry_run: bool) -> None:
 
 
 def _show_decisions(decided: list[wire.Decision]) -> None:
-    by_winner = sorted(decided, key=lambda one: (one.kind == "markers", one.winner, one.path))
-    for (marked, winner), group in groupby(by_winner, key=lambda one: (one.kind == "markers", one.winner)):
+    by_winner = sorted(decided, key=lambda decision: (decision.kind == "markers", decision.winner, decision.path))
+    for (marked, winner), group in groupby(by_winner, key=lambda decision: (decision.kind == "markers", decision.winner)):
         decisions = list(group)
         count = printing.plural(len(decisions), "file" if marked else "conflict")
         if marked:
@@ -74,17 +76,17 @@ def _show_decisions(decided: list[wire.Decision]) -> None:
 
 
 def _paths(decisions: Iterable[wire.PathName]) -> str:
-    names = list(dict.fromkeys(printing.quoted(one.path_bytes) for one in decisions))
+    names = list(dict.fromkeys(printing.quoted(decision.path_bytes) for decision in decisions))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 
 
 def advise(result: wire.MergeReply, mount: str | None) -> None:
-    """Say for each branch that was left out how to look at its conflicts, and which commands decide them.
+    """Print, for each branch that was left out, how to see its conflicts and which commands decide them.
 
     Args:
-        result: What the daemon answered.
-        mount: The mount that the command named, if it did.
+        result: The daemon's reply.
+        mount: The value of -m; None if it was not given.
     """
     command = f"agentfsd {{}} -m {shlex.quote(mount)}" if mount else "agentfsd {}"
     by_source = sorted(result.conflicts, key=lambda conflict: result.left.index(conflict.source))
@@ -105,22 +107,34 @@ def _show_lines(conflict: wire.Conflict, into: str) -> None:
 
 
 def advise_executed(result: wire.MergeReply) -> None:
-    """Say what takes along files that run on the person's side, where there are any."""
+    """Explain --hooks, if files were refused because programs on the user's side would execute them."""
     if any(conflict.kind == EXECUTED for conflict in result.conflicts):
-        printing.note("--hooks takes along what runs on your side; look at it first: agentfsd diff --patch")
+        printing.note("--hooks includes files that your own programs would execute; review them first: agentfsd diff --patch")
+
+
+def advise_in_git(result: wire.MergeReply) -> bool:
+    """Say that the repository has to be settled first, where it has to be; whether options may decide something, too."""
+    kinds = {conflict.kind for conflict in result.conflicts}
+    if kinds & IN_GIT:
+        printing.note("settle what the list says of the repository, and commit again")
+    return not kinds & IN_GIT and not kinds <= {*_NO_FILES, EXECUTED}
 
 
 def _show_commands(conflicts: list[wire.Conflict], source: str, into: str, command: str) -> None:
-    paths = [conflict.path_bytes.decode("utf-8", "surrogateescape") for conflict in conflicts[:_SHOWN]]
-    if all(path.isprintable() for path in paths):
+    files = [conflict for conflict in conflicts if conflict.kind not in _NO_FILES]
+    paths = [conflict.path_bytes.decode("utf-8", "surrogateescape") for conflict in files[:_SHOWN]]
+    if paths and all(path.isprintable() for path in paths):
         printing.detail(f"show:   {command.format('diff --patch')} {into} {source} -- {shlex.join(dict.fromkeys(paths))}")
     again = f"{command.format('merge')} {source} --into {into}"
     if any(conflict.kind == EXECUTED for conflict in conflicts):
         printing.detail(f"take:   {again} --hooks     (files that run on your side)")
-    hard = {conflict.kind for conflict in conflicts} <= {"type", EXECUTED}
-    if not hard:
+    kinds = {conflict.kind for conflict in conflicts}
+    if not kinds & {*IN_GIT, "history"} and not kinds <= {"type", EXECUTED}:
         printing.detail(f"decide: {again} --ours      ({into} wins)")
         printing.detail(f"        {again} --theirs    ({source} wins)")
-    if any(conflict.ours or conflict.theirs for conflict in conflicts):
+    if not kinds & IN_GIT and "history" in kinds:
+        printing.detail(f"decide: {again}             (a merge commit)")
+        printing.detail(f"        {again} --squash    (one commit)")
+    if not kinds & IN_GIT and any(conflict.ours or conflict.theirs for conflict in conflicts):
         printing.detail(f"        {again} --markers   (both, between markers, in {into})")
     printing.detail(f"or change {source} or {into}, and merge again")

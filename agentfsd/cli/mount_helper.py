@@ -131,7 +131,7 @@ def _config(lower: str, mountpoint: str, options: list[str], *, sloppy: bool) ->
 def _path(field: str) -> Callable[[str], dict[str, Any]]:
     def parse(value: str) -> dict[str, Any]:
         if not os.path.isabs(value):
-            raise invalid(f"{field}={value} is no absolute path", "mount(8) may run in any directory")
+            raise invalid(f"{field}={value} is not an absolute path", "mount(8) may run in any directory")
         return {field: value}
 
     return parse
@@ -149,7 +149,7 @@ def _word(field: str, *words: str) -> Callable[[str], dict[str, Any]]:
 def _mib(field: str) -> Callable[[str], dict[str, Any]]:
     def parse(value: str) -> dict[str, Any]:
         if not (value.isascii() and value.isdecimal() and int(value)):
-            raise invalid(f"{value!r} is no number of MiB", "give a number such as 1024")
+            raise invalid(f"{value!r} is not a number of MiB", "give a number such as 1024")
         return {field: int(value) * MIB}
 
     return parse

@@ -1,6 +1,7 @@
-"""The words in which the audit trail notes a request. An operation's declaration says which of these functions it uses.
+"""Entries of the audit trail for requests that change no branch, and for refused requests.
 
-The audit trail hears of changes to branches by their events. Notes are for requests that change no branch, and for refusals.
+The audit trail learns of changes to branches by their events. Each operation's declaration names the function of this module that
+makes its entry.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ _SUBJECTS = ("path", "ref", "branch", "name", "sources", "pid")  # fields of req
 
 
 class AuditNote(NamedTuple):
-    """One entry of the audit trail. ``branch``: a ref; None: the caller's."""
+    """One entry of the audit trail. ``branch`` is a ref; None means the caller's branch."""
 
     kind: str
     name: str
@@ -25,20 +26,27 @@ NoteMaker = Callable[[Any, Any], AuditNote | None]  # of a request and its reply
 
 
 def changes_nothing(request: wire.Request, reply: wire.Reply) -> None:
-    """Note nothing: the request only reads, or concerns this conversation alone."""
+    """Make no entry: the request only reads, or concerns this conversation alone."""
 
 
 def told_as_event(request: wire.Request, reply: wire.Reply) -> None:
-    """Note nothing: the audit trail hears the event of the change."""
+    """Make no entry: the audit trail receives the event of the change."""
 
 
 def noted_by_handler(request: wire.Request, reply: wire.Reply) -> None:
-    """Note nothing more: the handler has written its note itself, at the right moment."""
+    """Make no entry: the handler makes it itself, at the right moment."""
 
 
 def noted_setting(kind: str) -> NoteMaker:
-    """Return a maker of notes about one setting and its value."""
+    """Return a function that makes entries about one setting and its value."""
     return lambda request, reply: AuditNote(kind, f"{request.name} = {request.value}")
+
+
+def noted_rules(request: wire.RulesChange, reply: wire.RulesReply) -> AuditNote:
+    """Note which rules by path were added and removed."""
+    texts = [*(f"+ {text}" for text in request.add), *(f"- {text}" for text in request.remove)]
+    more = f" and {len(texts) - _NAMES} others" if len(texts) > _NAMES else ""
+    return AuditNote("rules", ", ".join(texts[:_NAMES]) + more, request.branch)
 
 
 def noted_prune(request: wire.Prune, reply: wire.SnapshotsReply) -> AuditNote | None:
@@ -51,7 +59,7 @@ def noted_prune(request: wire.Prune, reply: wire.SnapshotsReply) -> AuditNote | 
 
 
 def noted_abort(request: wire.CommitEnd, reply: wire.MergeReply) -> AuditNote | None:
-    """Note a commit that was taken back. One that is finished is told as an event."""
+    """Record a commit that was undone. A finished commit is an event."""
     return AuditNote("commit-aborted", reply.into) if request.abort and not reply.conflicts else None
 
 
@@ -71,13 +79,13 @@ def noted_view(request: wire.ViewOpen, reply: wire.ViewReply) -> AuditNote:
 
 
 def noted_refusal(request: wire.Request) -> AuditNote:
-    """Note what somebody asked for and may not ask for."""
+    """Record a request that the caller was not permitted to make."""
     tag = str(type(request).__struct_config__.tag)
     return AuditNote(REFUSED, f"{tag} {subject(request)}".rstrip())
 
 
 def subject(request: wire.Request) -> str:
-    """Say for people what a request is about; "" where it names nothing."""
+    """Describe what a request is about; "" if it names nothing."""
     for field in _SUBJECTS:
         value = getattr(request, field, None)
         if value:

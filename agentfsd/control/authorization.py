@@ -1,7 +1,9 @@
-"""Who may ask what. The caller is who the kernel says it is; nothing that a request claims about its caller is believed.
+"""Which caller may make which request.
 
-The owner of the mount and root may ask everything. A process that is bound to a branch is held to that branch. Each operation's
-declaration names one of the permissions of this module.
+The caller is whom the kernel names; what a request claims about its caller is not trusted.
+
+The mount's owner and root may make every request. A process that is bound to a branch is confined to that branch. Each
+operation's declaration names one of the permissions of this module.
 """
 
 import errno
@@ -33,7 +35,7 @@ def check_known(pid: int, bound_to: str | None) -> None:
 
 
 class Claim(NamedTuple):
-    """Who asks: *peer*, bound to the branch with the id ``bound_to`` or to none."""
+    """A caller: *peer*, and the id of the branch that it is bound to (None for none)."""
 
     peer: Peer
     bound_to: str | None
@@ -64,7 +66,7 @@ def check_caller(peer: Peer, owner_uid: int) -> None:
 
 
 def everybody(request: wire.Request, claim: Claim) -> None:
-    """Permit every caller. The handler shows a bound process its own branch only."""
+    """Permit every caller. The handler shows a bound process only its own branch."""
 
 
 def unbound_only(request: wire.Request, claim: Claim) -> None:
@@ -74,7 +76,10 @@ def unbound_only(request: wire.Request, claim: Claim) -> None:
 
 
 def own_branch(field: str) -> Permission:
-    """Return the permission that holds a bound process to its own branch, which *field* of the request names (None: its own)."""
+    """Return a permission that confines a bound process to its branch.
+
+    *field* of the request names a branch; None there means its own.
+    """
 
     def permission(request: Any, claim: Claim) -> None:
         if claim.bound_to is not None:
@@ -84,7 +89,7 @@ def own_branch(field: str) -> Permission:
 
 
 def own_history(*fields: str) -> Permission:
-    """Return the permission that holds a bound process, in each of these fields, to its branch and that branch's snapshots."""
+    """Return a permission that confines a bound process to its branch and that branch's snapshots, in each of these fields."""
 
     def permission(request: Any, claim: Claim) -> None:
         if claim.bound_to is not None:
@@ -95,7 +100,7 @@ def own_history(*fields: str) -> Permission:
 
 
 def all_of(*permissions: Permission) -> Permission:
-    """Return the permission that asks for each of these, in order."""
+    """Return a permission that requires each of these, in order."""
 
     def permission(request: Any, claim: Claim) -> None:
         for each in permissions:
@@ -105,19 +110,19 @@ def all_of(*permissions: Permission) -> Permission:
 
 
 def own_snapshot(request: wire.SnapshotShow, claim: Claim) -> None:
-    """Hold a bound process to the snapshots of its branch's history, also where a branch has the same name."""
+    """Confine a bound process to the snapshots in its branch's history, even if a branch has the same name."""
     if claim.bound_to is not None:
         _check_snapshot(request.ref, claim.bound_to, claim.overlay)
 
 
 def own_made_snapshot(request: wire.SnapshotDelete, claim: Claim) -> None:
-    """Hold a bound process to the snapshots that this conversation has made."""
+    """Confine a bound process to the snapshots that this conversation has made."""
     if claim.bound_to is not None and claim.overlay.refs.snapshot(request.ref).id not in claim.peer.made:
         raise _outside("to delete a snapshot that this conversation has not made")
 
 
 def own_handle(request: wire.HandleRequest, claim: Claim) -> None:
-    """Hold a bound process to its branch's files. What it opened before it was bound may be another branch's."""
+    """Confine a bound process to files of its branch. A file that it opened before it was bound may belong to another branch."""
     if claim.bound_to is None:
         return
     opened = claim.peer.files.get(request.handle)
@@ -153,15 +158,15 @@ def _check_snapshot(ref: str, bound_to: str, overlay: Overlay) -> None:
         raise _outside(f"{ref!r}")
 
 
-def _outside(what: str) -> Refusal:
+def _outside(action: str) -> Refusal:
     return Refusal(
-        errno.EPERM, "outside-branch", f"{what} is not for a process that is bound to a branch", "ask from an unbound process"
+        errno.EPERM, "outside-branch", f"{action} is not for a process that is bound to a branch", "ask from an unbound process"
     )
 
 
 def _check_target(pid: int, caller: Caller) -> None:
     if pid < 1:
-        raise Refusal(errno.EINVAL, "bad-pid", f"{pid} is no process number", "give a number above 0")
+        raise Refusal(errno.EINVAL, "bad-pid", f"{pid} is not a process number", "give a number above 0")
     try:
         owner = os.stat(f"/proc/{pid}").st_uid
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""How much the backstore holds. It looks at objects by number, never at what is in them."""
+"""Measure how much the backstore holds. This module sees objects by number, never their content."""
 
 import os
 from collections.abc import Iterable

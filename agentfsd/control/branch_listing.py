@@ -1,4 +1,4 @@
-"""Branches and bindings in the shape in which several replies list them."""
+"""Describe branches and bindings for replies."""
 
 from collections import Counter
 
@@ -11,6 +11,7 @@ from agentfsd.types import BranchInfo
 
 
 def _wire(services: Services, info: BranchInfo, count: ChangeCount, processes: int) -> wire.Branch:
+    """Describe a branch, given the count of its changes and the number of processes in it."""
     last = services.overlay.refs.snapshot(info.last) if info.last else None
     return wire.Branch(
         name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, processes=processes,
@@ -21,7 +22,7 @@ def _wire(services: Services, info: BranchInfo, count: ChangeCount, processes: i
 
 
 async def wire_branch(services: Services, ref: str) -> wire.Branch:
-    """Describe one branch. Others are served while its changes are counted."""
+    """Describe one branch. Other requests are answered while its changes are counted."""
     branch_id = services.overlay.refs.branch(ref).id
     count = await drive(services.counts.of(services.overlay, branch_id, Budget()))
     busy = sum(binding.branch_id == branch_id for binding in services.bindings.bindings())
@@ -29,7 +30,7 @@ async def wire_branch(services: Services, ref: str) -> wire.Branch:
 
 
 async def wire_branches(services: Services, *, count: bool = True) -> list[wire.Branch]:
-    """Describe every branch, oldest first. Others are served while their changes are counted."""
+    """Describe every branch, oldest first. Other requests are answered while their changes are counted."""
     budget, counts, refs = Budget(), dict[str, ChangeCount](), services.overlay.refs
     for info in services.overlay.branches.all():
         counting = services.counts.of(services.overlay, info.id, budget)

@@ -1,4 +1,4 @@
-"""Paths that clients name in requests about files: where they lead, and whether something may be changed there."""
+"""Resolve the paths in requests about files, and check whether a file may be changed there."""
 
 import errno
 import os
@@ -10,69 +10,79 @@ from agentfsd.core import copyup, path_resolution
 from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import Credentials
+from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.domain_errors import Refusal, invalid
 
 
 def find_path(services: Services, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> ResolvedPath:
-    """Walk *path* in *tree* with these credentials, as the kernel does on the mount. OSError."""
+    """Resolve *path* in *tree* with these credentials, as the kernel does on the mount. Raises OSError."""
     return path_resolution.find(tree, path, who, follow=follow, shown_at=tuple(map(os.fsencode, services.info.shown_at)))
 
 
 def place_of(services: Services, request: wire.FileRequest, context: RequestContext, *, follow: bool) -> ResolvedPath:
-    """Walk the path of a request, in the branch or snapshot that it names. OSError."""
+    """Resolve the path of a request in the branch or snapshot that it names. Raises OSError."""
     tree = services.overlay.trees.of(request.branch or context.branch)
-    return find_path(services, tree, path_of(request.path, request.raw_path), context.peer.credentials(), follow=follow)
+    return find_path(services, tree, path_of(request.path, request.raw_path), context.credentials(), follow=follow)
 
 
 def place_to_change(services: Services, request: wire.FileRequest, context: RequestContext) -> ResolvedPath:
-    """Likewise, for a name that is to be made, replaced or removed. OSError where nothing may be changed."""
+    """Resolve the path of a request that creates, replaces or removes a name. Raises OSError if nothing may be changed there."""
     place = place_of(services, request, context, follow=False)
-    check_changeable(services, place)
+    check_changeable(services, place, context.ruled, is_dir=isinstance(request, wire.FileMkdir))
     return place
 
 
-def check_changeable(services: Services, place: ResolvedPath) -> None:
-    """Refuse to change anything in the control directory, on a read-only mount, or in a snapshot. OSError."""
+def check_changeable(services: Services, place: ResolvedPath, ruled: RuledCaller | None, *, is_dir: bool = False) -> None:
+    """Raise OSError for a place in the control directory, on a read-only mount, in a snapshot, or that a rule protects.
+
+    Args:
+        services: Services of the daemon.
+        place: The place to change.
+        ruled: The rules that hold for the caller; None for none.
+        is_dir: Whether a directory is to be created there.
+    """
     if place.is_reserved:
         raise Refusal(errno.EPERM, "reserved", ".agentfs is agentfsd's own", "choose another name")
     if services.info.read_only:
         raise OSError(errno.EROFS, "the mount is read-only")
     copyup.check_writable(place.directory.tree)
+    if ruled is not None and place.name:
+        ruled.check_name(place.directory, place.name, is_dir=place.inode.is_dir if place.inode is not None else is_dir)
 
 
 def tell_file(
     services: Services, kind: EventKind, inode: Inode, context: RequestContext, path: bytes | None = None, old_path: bytes = b""
 ) -> None:
-    """Tell the listeners of a change to a file. *path* None: where the file is now."""
+    """Report a change of a file to the listeners. *path* None: the file's present path."""
     services.overlay.events.publish(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
 
 
 def path_of(path: str, raw_path: bytes) -> bytes:
-    """Return the bytes of a path that a message holds."""
+    """Return the bytes of a path in a message."""
     return raw_path or path.encode()
 
 
 def requested_paths(request: wire.Diff | wire.DiffPatch | wire.Restore | wire.Commit) -> list[bytes]:
-    """Return the paths that a request keeps to; empty for all."""
+    """Return the only paths that a request concerns; empty for all."""
     return [path.encode() for path in request.paths] + request.raw_paths
 
 
 def check_permissions(mode: int) -> None:
-    """Refuse what are no permission bits. Refusal."""
+    """Raise Refusal if *mode* has other bits than permission bits."""
     if not 0 <= mode <= 0o7777:
-        raise invalid(f"{mode} are no permissions", "give the bits of chmod(2), such as 0o644")
+        raise invalid(f"{mode} are not permission bits", "give the bits of chmod(2), such as 0o644")
 
 
 def check_regular(inode: Inode) -> None:
-    """Refuse what has no content. OSError."""
+    """Raise OSError if the inode has no content."""
     if inode.is_dir:
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     if not inode.is_file:
-        raise invalid("only a regular file has content", "what is no file is there on the mount alone", "not-a-file")
+        raise invalid("only a regular file has content", "only the mount serves other kinds of files", "not-a-file")
 
 
 def check_not_root(*places: ResolvedPath) -> None:
-    """Refuse to move or delete the root. Refusal."""
+    """Raise Refusal if one of the places is the root, which cannot be moved or deleted."""
     if any(place.inode is not None and place.inode.parent is None for place in places):
         raise Refusal(errno.EBUSY, "root", "the root itself cannot be moved or deleted", "name what is in it")

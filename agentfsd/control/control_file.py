@@ -17,13 +17,16 @@ class ControlFile:
         self._service = service
 
     def open(self, caller: Caller) -> "ControlFileHandle":
+        """Open the control file for a caller."""
         return ControlFileHandle(self._service, Peer(caller))
 
     async def status_text(self, caller: Caller) -> bytes:
+        """Return the status for people."""
         reply = await self._status(caller)
         return (await trio.to_thread.run_sync(status_text.status, reply)).encode()
 
     async def status_json(self, caller: Caller) -> bytes:
+        """Return the status as JSON."""
         return wire.encode(await self._status(caller), json=True)
 
     async def _status(self, caller: Caller) -> wire.StatusReply:
@@ -35,7 +38,8 @@ class ControlFile:
 class ControlFileHandle:
     """One open of the control file.
 
-    One write is one whole request. Reads return its reply, each from where the last one ended; a new request replaces the reply.
+    One write is one whole request. Reads return its reply; each continues where the last one ended. A new request replaces the
+    reply.
     """
 
     def __init__(self, service: ControlService, peer: Peer) -> None:
@@ -43,14 +47,17 @@ class ControlFileHandle:
         self._reply = memoryview(b"")
 
     async def write(self, data: bytes) -> None:
+        """Handle one request, and keep its reply for read()."""
         self._reply = memoryview(b"")
         self._reply = memoryview(await self._service.answer(data, self._peer))
 
     def read(self, size: int) -> bytes:
+        """Return the next part of the reply, at most *size* bytes."""
         part, self._reply = bytes(self._reply[:size]), self._reply[size:]
         return part
 
     def close(self) -> None:
+        """End the conversation."""
         self._reply = memoryview(b"")
         self._service.leave(self._peer)
         self._peer.close()

@@ -40,6 +40,7 @@ class ControlSocketServer:
         self.clients = 0
 
     async def serve(self, listener: trio.SocketListener) -> None:
+        """Accept connections and answer their requests until cancelled."""
         await trio.serve_listeners(self._converse, [listener])
 
     async def _converse(self, stream: trio.SocketStream) -> None:

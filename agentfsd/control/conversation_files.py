@@ -1,4 +1,4 @@
-"""The files of a conversation: those it reads, and those it has begun to write. It never knows a request."""
+"""The files that a conversation has open for reading, and those that it writes. This module sees no request."""
 
 import errno
 import os
@@ -18,23 +18,25 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 
 class OpenedFile:
-    """A file open for reading. Like a handle of the kernel it follows its file, and shows the state that it was opened in."""
+    """A file open for reading. It stays open when the file is renamed or deleted, as a descriptor does."""
 
     def __init__(self, inode: Inode) -> None:
         data.open_(inode, os.O_RDONLY)
         self.inode, self.tree_id = inode, inode.tree.id
 
     def read(self, size: int, offset: int) -> bytes:
+        """Return at most *size* bytes from *offset* on."""
         return data.read(self.inode, size, offset)
 
     def close(self) -> None:
+        """Close the file."""
         data.release(self.inode)
 
 
 class StagedFile:
     """Content that will become the file at *path* of a branch, or will be appended to it.
 
-    No row refers to it before. close() removes it, unless it has become a file's content.
+    Until then no row refers to it. close() removes it, unless it has become a file's content.
     """
 
     def __init__(self, tree: Tree, path: bytes, mode: str, permissions: int) -> None:
@@ -54,6 +56,7 @@ class StagedFile:
         return create_object(tree, self._number)
 
     def close(self) -> None:
+        """Remove the content, unless it has become a file's."""
         if self._is_taken:
             return
         self._is_taken = True
@@ -101,7 +104,10 @@ class StagedFile:
         return self._number, self._content
 
     def append(self, inode: Inode, who: Credentials) -> Steps[None]:
-        """Copy the content to the end of a file. A failure leaves the end as it was, and what others have written since."""
+        """Copy the content to the end of a file.
+
+        If that fails, the file keeps its former end and what others have written since.
+        """
         data.open_(inode, os.O_WRONLY)
         try:
             begin = _size_of(inode)

@@ -1,7 +1,7 @@
-"""Long work that does not make others wait: a little at a time in the event loop, or in a thread. It never knows a request.
+"""Run long work without blocking other requests: as a generator in the event loop, or in a thread. This module sees no request.
 
-In the loop, work is a generator: between two of its steps others change what they like. Where the client goes away, the
-generator is closed at its last step, and a thread is told by cancelled().
+Between two steps of a generator, other requests may change anything. When the client goes away, the generator is closed at its
+present step; a thread learns of it by cancelled().
 """
 
 import time
@@ -24,8 +24,8 @@ async def drive(steps: Steps[_T], context: RequestContext | None = None) -> _T:
     """Run a generator to its end, a few milliseconds at a time.
 
     Args:
-        steps: The work; each of its steps is atomic.
-        context: The request whose client is told of the progress; None: nobody is.
+        steps: The work. Each of its steps is atomic.
+        context: The request whose client gets the progress; None: nobody gets it.
 
     Returns:
         What the generator returns.
@@ -48,7 +48,7 @@ async def drive(steps: Steps[_T], context: RequestContext | None = None) -> _T:
 
 
 def cancelled() -> bool:
-    """Say whether the request was cancelled for which this thread of trio.to_thread.run_sync works."""
+    """Return whether the request was cancelled. Call it in a thread of trio.to_thread.run_sync that works for the request."""
     try:
         trio.from_thread.check_cancelled()
     except trio.Cancelled:

@@ -1,4 +1,4 @@
-"""The status of a daemon: what is mounted where and how, what it takes, and what is not over yet."""
+"""The status of a daemon: what is mounted where and how, the resources it uses, and unfinished work."""
 
 import trio
 
@@ -12,13 +12,13 @@ from agentfsd.telemetry.slow_requests import SlowOperation
 
 
 async def status(services: Services, bound_to: str | None) -> wire.StatusReply:
-    """Gather what the daemon says of itself and its branches.
+    """Collect the status of the daemon and its branches.
 
-    It may take long with many files and branches; nobody else waits for it.
+    It can take long if there are many files and branches; other requests are answered meanwhile.
 
     Args:
         services: The parts of the daemon.
-        bound_to: The id of the branch that the caller is bound to, which then hears of no other; None: it hears of all.
+        bound_to: The id of the branch that the caller is bound to; the status then shows no other branch. None: it shows all.
     """
     info, usage = services.info, await trio.to_thread.run_sync(services.overlay.backstore.usage)
     branches = await wire_branches(services)

@@ -1,6 +1,6 @@
-"""The answer to diff.patch. The event loop reads what changed, bit by bit; a process of its own compares it.
+"""Answer diff.patch. The event loop reads what changed, in steps; a separate process compares it.
 
-That process takes 100 ms or more to start, so the event loop compares what takes it only a few milliseconds.
+That process takes 100 ms or more to start, so the event loop itself compares what takes only a few milliseconds.
 """
 
 import errno
@@ -26,7 +26,7 @@ _LITTLE_BYTES, _LITTLE_FILES = 64 << 10, 64  # shuffled lines, the worst of all,
 
 
 def check(request: wire.DiffPatch) -> None:
-    """Refuse paths and numbers that make no sense, before anything is read. Refusal."""
+    """Raise Refusal for paths and numbers that are invalid, before anything is read."""
     parse(requested_paths(request))
     if not 0 <= request.context_lines <= MAX_CONTEXT_LINES:
         raise invalid(f"{request.context_lines} lines of context cannot be shown", f"give 0 to {MAX_CONTEXT_LINES}")
@@ -38,12 +38,12 @@ async def make(
     """Make the patches that lead from *old* to *new*.
 
     Args:
-        overlay: Where the trees are.
+        overlay: The overlay.
         old: The tree to compare with.
         new: The tree that is compared.
         request: What to compare, and how.
-        context: Who is told of the progress.
-        state: The directory of the unnamed file that holds what is compared: $TMPDIR may be in the mount.
+        context: The request whose client gets the progress.
+        state: The directory for the unnamed file that holds the contents. $TMPDIR is not used, because it may be in the mount.
 
     Raises:
         Refusal: The patch is too large.
@@ -53,7 +53,10 @@ async def make(
         changes = await drive(overlay.comparison.diff_in_steps(old, new), context)
         if not request.internal and not wanted:
             changes = GitInternals(old, new).without(changes, lambda change: change.path)
-        pairs = await drive(patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only), context)
+        pairs = await drive(
+            patch.read(old, new, changes, wanted, spool.fileno(), stat_only=request.stat_only, keeps_back=context.keeps_back),
+            context,
+        )
         context.progress(0, 0, "comparing")
         job = compare.Job(pairs, request.stat_only, request.context_lines)
         if len(pairs) <= _LITTLE_FILES and job.size_bytes <= _LITTLE_BYTES:

@@ -1,12 +1,13 @@
-"""The events of branches for one client: in order, in bounded memory, at the pace at which that client reads.
+"""The events of branches for one client: in order, in bounded memory, as fast as the client reads.
 
-A watcher hears each change from the handler that makes it (a listener of the overlay's events) and never makes it wait.
+A watcher is a listener of the overlay's events. It never makes the handler of a change wait.
 """
 
 import errno
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 
 import trio
 
@@ -24,7 +25,7 @@ _BATCH = 500
 
 
 class _Write:
-    """The last "modified" of a file: when it was told, and the last write since then (None: there was none)."""
+    """The last "modified" event of a file: when it was sent, and the last write since then (None if there was none)."""
 
     __slots__ = ("again", "told_s")
 
@@ -34,10 +35,15 @@ class _Write:
 
 
 class EventWatcher:
-    """Collects the events of the branch with that id (None: of all), from start() to stop()."""
+    """Collects the events of one branch, given by its id, or of all (None), from start() to stop().
 
-    def __init__(self, overlay: Overlay, branch_id: str | None) -> None:
-        self.branch_id = branch_id
+    *hides*: given the path of an event, and the old path of a rename, returns whether the client must not see it.
+    """
+
+    def __init__(
+        self, overlay: Overlay, branch_id: str | None, hides: Callable[[bytes, bytes], bool] = lambda *paths: False
+    ) -> None:
+        self.branch_id, self._hides = branch_id, hides
         self._overlay = overlay
         self._branch_gone = False
         self._queue: deque[wire.Event] = deque()
@@ -47,14 +53,17 @@ class EventWatcher:
         self._news = trio.Event()
 
     def start(self) -> None:
+        """Start collecting events."""
         self._overlay.events.listeners.append(self.hear)
 
     def stop(self) -> None:
+        """Stop collecting events."""
         self._overlay.events.listeners.remove(self.hear)
 
     # -- hearing
 
     def hear(self, event: BranchEvent) -> None:
+        """Receive an event from the overlay."""
         if self.branch_id not in (None, event.branch_id):
             return
         inode = event.inode
@@ -65,12 +74,12 @@ class EventWatcher:
             return
         elif self._writes:
             self._tell_write_before(inode, event)
-        self._put(self._event(event))
+        self._tell(event)
         if event.kind == "branch-deleted" and self.branch_id is not None:
             self._branch_gone = True
 
     def _written(self, inode: Inode, event: BranchEvent) -> None:
-        """Tell the first write at once, and those that follow it together after a quiet time."""
+        """Report the first write at once, and later ones together after a quiet time."""
         known = self._writes.get(inode)
         if known is not None:
             known.again = event
@@ -80,26 +89,32 @@ class EventWatcher:
             now = time.monotonic()
             self._writes[inode] = _Write(now)
             self._next_look_s = min(self._next_look_s, now + _QUIET_S)
-            self._put(self._event(event))
+            self._tell(event)
 
     def _tell_write_before(self, inode: Inode, event: BranchEvent) -> None:
-        """Tell the write of a file before its rename or deletion is told."""
+        """Report a pending write of a file before its rename. Drop the pending write of a file that is deleted."""
         if event.kind == "deleted" and not inode.nlink:
             self._writes.pop(inode, None)
             return
         known = self._writes.get(inode)
         if known is not None and known.again is not None and event.kind == "renamed":
-            self._put(self._event(known.again._replace(path=event.old_path)))
+            self._tell(known.again._replace(path=event.old_path))
             known.again = None
 
     def _tell_writes(self, branch_id: str) -> None:
-        """Tell the writes of a branch before its snapshot or its new state is told."""
+        """Report the pending writes of a branch before its snapshot or its new state."""
         for inode in [inode for inode in self._writes if inode.tree.id == branch_id]:
             self._tell_write(inode, self._writes.pop(inode))
 
     def _tell_write(self, inode: Inode, write: _Write) -> None:
         if write.again is not None and inode.nlink:
-            self._put(self._event(write.again))
+            self._tell(write.again)
+
+    def _tell(self, event: BranchEvent) -> None:
+        """Tell an event, unless a rule hides its path from the client."""
+        path = (event.inode.path if event.inode is not None else b"") if event.path is None else event.path
+        if not self._hides(path, event.old_path):
+            self._put(self._event(event))
 
     def _event(self, event: BranchEvent) -> wire.Event:
         inode = event.inode
@@ -118,7 +133,7 @@ class EventWatcher:
 
     @property
     def is_over(self) -> bool:
-        """The watched branch has gone, and that was told."""
+        """Return whether the watched branch is gone and the client has been told."""
         return self._branch_gone and not self._queue and not self._lost
 
     def _put(self, event: wire.Event) -> None:
@@ -175,7 +190,7 @@ async def stream(watcher: EventWatcher, context: RequestContext, bindings: Bindi
     channel = context.channel
     if channel is None:
         raise Refusal(
-            errno.EOPNOTSUPP, "socket-only", "events are told over the daemon's socket only", "`agentfsd watch` uses it"
+            errno.EOPNOTSUPP, "socket-only", "events are sent over the daemon's socket only", "`agentfsd watch` uses it"
         )
     watcher.start()
     try:
@@ -183,7 +198,7 @@ async def stream(watcher: EventWatcher, context: RequestContext, bindings: Bindi
         while not watcher.is_over:
             events = await watcher.take()
             if bindings.branch_of(context.caller.pid) not in (None, watcher.branch_id):
-                raise Refusal(errno.EPERM, "outside-branch", "you were bound to a branch since; others are not told to you")
+                raise Refusal(errno.EPERM, "outside-branch", "you are bound to a branch now, and get no events of other branches")
             await channel.send(*events)
     finally:
         watcher.stop()

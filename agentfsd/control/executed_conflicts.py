@@ -1,4 +1,4 @@
-"""Files that run on the person's side, as conflicts of a merge or a commit: nobody gets them without having said so."""
+"""Files that would execute on the user's side are conflicts of a merge or commit, unless the request permits them."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from agentfsd.history.merging import Objects
 
 
 def objects_to_executed(overlay: Overlay, *, allowed: bool) -> Objects:
-    """Make the objection for *overlay*, with the patterns that its settings have now; one to nothing where that is *allowed*."""
+    """Return a function that finds these conflicts by the present settings. If *allowed*, it finds none."""
     patterns = declared_settings.read(overlay.parts.store)["executed.paths"].split()
 
     def conflicts(old: Tree, new: Tree, changed: Sequence[bytes]) -> list[PathConflict]:

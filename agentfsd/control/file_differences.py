@@ -1,7 +1,7 @@
-"""Plain lists of the files that differ between two states, and counts of files. It never knows a request."""
+"""List the files that differ between two states, and count files. This module sees no request."""
 
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from agentfs_client import wire
 from agentfsd.control.cooperative import Steps
@@ -10,12 +10,13 @@ from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import pairs_in_steps, paths_in_steps
 from agentfsd.repositories.git_internals import GitInternals
-from agentfsd.repositories.telling import tell
+from agentfsd.repositories.telling import Told, tell
 
 
 def files(
-    parts: Parts, old: Tree, new: Tree, *, count: bool, histories: bool = False, internal: bool = True
-) -> Steps[wire.FilesDifferReply]:
+    parts: Parts, old: Tree, new: Tree, *, count: bool, hides: Callable[[bytes], bool], histories: bool = False,
+    internal: bool = True,
+) -> Steps[wire.FilesDifferReply]:  # fmt: skip
     """List the files that differ between two trees, which must not change meanwhile.
 
     Args:
@@ -23,13 +24,14 @@ def files(
         old: The tree to compare with.
         new: The tree that is compared.
         count: Also count the files that are the same, which walks all of *old*.
+        hides: Tells which paths the caller must not see.
         histories: Say what was committed with git.
         internal: List git's own files, too.
     """
     added, modified, deleted = list[bytes](), list[bytes](), list[bytes]()
     for done, pair in enumerate(pairs_in_steps(parts, old, new)):
         yield done, 0, "comparing"
-        if pair is None:
+        if pair is None or hides(pair.path):
             continue
         had, has = _is_file(pair.old), _is_file(pair.new)
         if had or has:
@@ -37,7 +39,10 @@ def files(
     unchanged = -1
     if count:
         unchanged = (yield from _count(old)) - len(modified) - len(deleted)
-    repositories = (yield from tell(parts, old, new, (yield from paths_in_steps(parts, old, new)))) if histories else []
+    repositories = list[Told]()
+    if histories:
+        paths = yield from paths_in_steps(parts, old, new)
+        repositories = yield from tell(parts, old, new, [path for path in paths if not hides(path)])
     if not internal:
         internals = GitInternals(old, new)
         added, modified, deleted = (internals.without(some, lambda path: path) for some in (added, modified, deleted))
@@ -77,7 +82,7 @@ def count(tree: Tree, directory: Inode) -> Steps[wire.FilesCounted]:
 
 
 def _directories(tree: Tree, top: Inode) -> Iterator[Inode]:
-    """Walk *top* and all directories beneath it, each before what is in it."""
+    """Yield *top* and all directories beneath it, each before its content."""
     todo = [top]
     while todo:
         directory = todo.pop()

@@ -1,4 +1,4 @@
-"""What the handlers of control requests work with: one frozen record of services. It never knows a request."""
+"""The parts of the daemon that handlers of control requests use, as one frozen record. This module sees no request."""
 
 import errno
 import logging
@@ -20,7 +20,7 @@ from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.telemetry.audit_trail import AuditTrail
 from agentfsd.telemetry.process_identity import ProcessIdentifier
 from agentfsd.telemetry.request_counters import RequestCounters
-from agentfsd.types import DEFAULT_BRANCH, BranchView
+from agentfsd.types import DEFAULT_BRANCH, BranchView, HomeView
 
 log = logging.getLogger(__name__)
 
@@ -29,20 +29,30 @@ _GONE = "(deleted)"
 
 
 class Flush(Protocol):
-    """Brings the kernel's dirty pages of one branch (None: of all) to the daemon before a state is fixed."""
+    """Has the kernel write back dirty pages of one branch (None: of all), so that a snapshot contains them."""
 
     async def __call__(self, branch_id: str | None = None) -> None: ...
 
 
+class HomeLayers(Protocol):
+    """The changes of branches to the home directory."""
+
+    async def open(self, branch_id: str, home: str) -> HomeView:
+        """Return a mount of *home* with a branch's changes. Refusal if there is none to be had."""
+
+    def discard(self, branch_id: str) -> None:
+        """Discard a branch's changes."""
+
+
 class CommitTurn:
-    """One commit into the real directory at a time. ``is_taken`` while one is under way."""
+    """Permits one commit into the real directory at a time. ``is_taken`` is true while one is under way."""
 
     def __init__(self) -> None:
         self.is_taken = False
 
     @contextmanager
     def take(self) -> Iterator[None]:
-        """Hold the turn for the block.
+        """Hold the turn during the block.
 
         Raises:
             Refusal: Another commit is under way.
@@ -82,6 +92,7 @@ class Services:
         shutdown: Asks the daemon to unmount and end; True also while the mount is in use.
         measure: The daemon's own use of resources: see wire.StatusReply.
         open_view: Makes a mount that shows one branch (its id), with that way to carry data. None: there are no such mounts.
+        homes: Has the changes of branches to the home directory; None without a mount.
         connections: Branch id, session and io of each connection of the kernel.
         traffic: Counters of requests.
         identify: Command and user of a process.
@@ -103,6 +114,7 @@ class Services:
     shutdown: Callable[[bool], Awaitable[None]] = _stay
     measure: Callable[[], dict[str, int]] = dict
     open_view: Callable[[str, str], Awaitable[BranchView]] | None = None
+    homes: HomeLayers | None = None
     connections: Callable[[], list[tuple[str, str, str]]] = _no_connections
     traffic: RequestCounters = field(default_factory=RequestCounters)
     identify: ProcessIdentifier
@@ -115,9 +127,9 @@ class Services:
     counts: ChangeCounts = field(default_factory=ChangeCounts)
 
     def branch_name(self, branch_id: str | None) -> str:
-        """Name a branch by its id; None is the default branch.
+        """Return the name of a branch by its id; None means the default branch.
 
-        A process can outlive its branch: it then sees nothing at all, and never another branch.
+        A process can outlive its branch. It then sees nothing, and never another branch.
         """
         if branch_id is None:
             return DEFAULT_BRANCH
@@ -126,17 +138,20 @@ class Services:
         return self.identify.branch_name(branch_id) or _GONE
 
     def pin(self, ref: str | None) -> str | None:
-        """Return the id that *ref* means now: what was authorized is what is done, though names may move while we wait."""
+        """Return the id of *ref*.
+
+        A handler that waits uses the id, so that it acts on what was authorized even if a name changes meanwhile.
+        """
         return None if ref is None else self.overlay.refs.find(ref).id
 
     def tell(self, kind: EventKind, branch_id: str, pid: int, *, branch: str = "", name: str = "", by: int = 0) -> None:
-        """Tell the listeners and the log what has happened in a branch. Call it before anything is awaited.
+        """Report a change of a branch to the listeners and the log. Call it before the handler awaits anything.
 
         Args:
             kind: What has happened.
-            branch_id: The branch in which.
+            branch_id: The branch.
             pid: The process that did it, or that was bound.
-            branch: The branch's name, needed where the branch is gone.
+            branch: The branch's name, needed if the branch is gone.
             name: See BranchEvent.
             by: Likewise.
         """
@@ -147,7 +162,7 @@ class Services:
             log.log(level, "%s: %s%s, by process %d", of, kind, f" {name}" if name else "", pid, extra={"branch": of})
 
     def note(self, note: AuditNote | None, context: RequestContext) -> None:
-        """Write a note to the audit trail, where there is one. None: there is nothing to note."""
+        """Add an entry to the audit trail, if there is a trail. None adds nothing."""
         if note is None or self.audit is None:
             return
         branch_id = context.bound_to or "" if note.branch is None else self.overlay.refs.branch(note.branch).id

@@ -1,6 +1,6 @@
-"""The declaration of a control operation: everything about it that is not in its message, beside its handler.
+"""The declaration of a control operation, next to its handler: permission, audit entry, and how it is run.
 
-What a request means is documented with its message in agentfs_client/requests.py.
+The meaning of a request is documented with its message in agentfs_client/requests.py.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,12 +24,12 @@ class ControlOperation(Generic[_R]):
 
     Attributes:
         request: The type of the request.
-        handler: Answers it. It raises OSError (Refusal) for what cannot be done.
-        permission: Refuses callers who may not ask; it is asked before the handler runs.
-        note: What the audit trail is told afterwards.
+        handler: The function that answers it. It raises OSError (Refusal) if the request fails.
+        permission: Raises for callers that may not make the request. It is called before the handler.
+        note: Makes the entry of the audit trail.
         cancellable: The handler is cancelled when the client closes its end of the socket.
         waits: The handler waits for something to happen, so its time is not counted.
-        refs: The fields in which a snapshot's tag may stand in the place of a ref.
+        refs: The fields in which a snapshot's tag can stand for a ref.
     """
 
     request: type[_R]

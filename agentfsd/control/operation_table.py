@@ -1,6 +1,7 @@
-"""Every operation of the control protocol, by the type of its request: gathered from the declarations in ``handlers/``.
+"""Every operation of the control protocol, by the type of its request, collected from the declarations in ``handlers/``.
 
-A new operation takes a message in ``agentfs_client/requests.py``, a declared handler in one of these modules, and a command.
+A new operation takes a message in ``agentfs_client/requests.py`` (about a single file: ``wire_file_requests.py``), a declared
+handler in one of these modules, and a command.
 """
 
 from typing import Any
@@ -17,6 +18,7 @@ from agentfsd.control.handlers import (
     file_requests,
     history_requests,
     observation_requests,
+    rule_requests,
     snapshot_requests,
 )
 from agentfsd.control.operation_declaration import ControlOperation
@@ -32,6 +34,7 @@ _MODULES = (
     file_requests,
     history_requests,
     observation_requests,
+    rule_requests,
     snapshot_requests,
 )
 

@@ -1,7 +1,7 @@
-"""The process at the other end of a conversation, for as long as it lives. It never knows a request.
+"""The client process of a conversation, for as long as it lives. This module sees no request.
 
-A conversation can outlive the process that began it: a descriptor is inherited or passed on. Its number then means
-nobody, who is bound to no branch, or somebody else. Only a pidfd tells.
+A conversation can outlive the process that began it, because a descriptor can be inherited or passed on. The process number then
+belongs to no process, or to another one. Only a pidfd tells.
 """
 
 import errno
@@ -21,7 +21,7 @@ _FILES_MAX = 256
 
 
 class OpenFile(Protocol):
-    """A file that a conversation has open, or has begun to write; of one branch or snapshot."""
+    """A file of one branch or snapshot that a conversation has open for reading or writing."""
 
     @property
     def tree_id(self) -> str: ...
@@ -49,10 +49,11 @@ class Peer:
         self.outgoing: list[int] = []  # that go along with the reply
         self.made: set[str] = set()  # ids of the snapshots that this conversation has made
         self.at_end: list[Callable[[], None]] = []  # what is called when the conversation has ended
+        self.obeys: str | None = None  # the id of a branch whose rules by path it keeps, though bound to none
         self.temporary: set[str] = set()  # ids of snapshots and branches that go with it
 
     def check_alive(self) -> None:
-        """Raise Refusal once the process has ended. What was found out about its number before this call is then void."""
+        """Raise Refusal if the process has ended. Then nothing that was looked up by its number before is valid."""
         if self.caller.pid and not self._is_alive():
             raise Refusal(
                 errno.EPERM, "caller-gone", "the process that began this conversation has ended", "begin a new conversation"
@@ -66,7 +67,7 @@ class Peer:
         return not poll.poll(0)
 
     def credentials(self) -> Credentials:
-        """Return what the caller may do with files, as it was at the first call. Refusal once the process has ended."""
+        """Return the caller's rights to files, as they were at the first call. Raises Refusal if the process has ended."""
         if self._credentials is None:
             credentials = credentials_of(self.caller, self._groups)
             self.check_alive()  # or that was another process
@@ -74,12 +75,12 @@ class Peer:
         return self._credentials
 
     def creator(self) -> Credentials:
-        """Return the same for making a file: with the umask that the process has now."""
+        """Return the caller's rights for creating a file, with the process's present umask."""
         umask = umask_of(self.caller)
         return self.credentials() if umask is None else self.credentials()._replace(umask=umask)
 
     def enter(self, file: OpenFile) -> int:
-        """Keep a file open until close() and return its handle. Refusal when there are too many."""
+        """Keep a file open until close(), and return its handle. Raises Refusal if too many are open."""
         if len(self.files) >= _FILES_MAX:
             file.close()
             raise Refusal(errno.EMFILE, "too-many-files", f"this conversation has {_FILES_MAX} files open", "close some of them")
@@ -88,7 +89,7 @@ class Peer:
         return handle
 
     def drop_descriptors(self) -> None:
-        """Close the descriptors that no request has taken, and those that have been sent."""
+        """Close the descriptors that no request has taken, and those that were sent."""
         while self.outgoing:
             os.close(self.outgoing.pop())
         if self.descriptors:
@@ -96,6 +97,7 @@ class Peer:
             threading.Thread(target=_close_all, args=(taken,), daemon=True).start()
 
     def close(self) -> None:
+        """End the conversation: close its files and descriptors."""
         self.drop_descriptors()
         while self.at_end:
             self.at_end.pop()()

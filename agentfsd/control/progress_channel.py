@@ -1,6 +1,6 @@
-"""The way back to the client while the daemon works on its request: progress goes out, and a closed end is noticed.
+"""The way back to the client while the daemon works on its request: it sends progress, and notices when the client leaves.
 
-Only conversations on the socket have one. It never knows a request.
+Only conversations over the socket have one. This module sees no request.
 """
 
 import os
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class ClientGone(Exception):
-    """The client has closed its end, so nobody waits for the answer."""
+    """The client has closed its end of the socket."""
 
 
 class ProgressChannel:
@@ -47,7 +47,7 @@ class ProgressChannel:
             pass  # it does not read, or has gone: progress is all that it misses
 
     async def send(self, *messages: wire.Reply) -> None:
-        """Send messages ahead of the reply. It waits until the client reads, so call it within hold(). ClientGone."""
+        """Send messages before the reply. It waits until the client reads, so call it within hold(). Raises ClientGone."""
         frames = b"".join(wire.frame(wire.encode(message, json=self._as_json)) for message in messages)
         try:
             await self._stream.send_all(frames)

@@ -1,4 +1,4 @@
-"""Records of the daemon in the shape in which replies carry them."""
+"""Convert the daemon's records to those of replies."""
 
 import stat
 from typing import Literal
@@ -36,9 +36,9 @@ def info_of(path: bytes, attributes: Attributes, is_link: bool = False, target: 
     """Describe a file.
 
     Args:
-        path: From the root of the branch, or a name in a directory.
-        attributes: The attributes to show: of the file, or of what a symlink leads to.
-        is_link: *path* is a symlink.
+        path: The path from the root of the branch, or a name in a directory.
+        attributes: The attributes to show: the file's, or those of a symlink's target.
+        is_link: Whether *path* is a symlink.
         target: The text of that symlink.
     """
     shown = wire.path_fields(path) | wire.path_fields(target, "target")
@@ -51,7 +51,7 @@ def info_of(path: bytes, attributes: Attributes, is_link: bool = False, target: 
 
 
 def author_of(context: RequestContext) -> Author:
-    """Return who is to be named as the author of a snapshot."""
+    """Return the author to record in a snapshot."""
     return Author(context.caller.pid, process_info.command_of(context.caller.pid) if context.caller.pid else "")
 
 
@@ -105,12 +105,12 @@ def _wire_conflict(conflict: PathConflict) -> wire.Conflict:
     )  # fmt: skip
 
 
-def wire_repository(told: Told) -> wire.RepositoryChange:
+def wire_repository(repository: Told) -> wire.RepositoryChange:
     """Describe what a branch did with git."""
     return wire.RepositoryChange(
-        **wire.path_fields(told.path), branch=told.branch, ahead=told.ahead, behind=told.behind,
-        uncommitted=told.uncommitted, refs=list(told.refs), sentence=told.sentence(),
-        commits=[wire.GitCommit(id=oid, title=title) for oid, title in told.commits],
+        **wire.path_fields(repository.path), branch=repository.branch, ahead=repository.ahead, behind=repository.behind,
+        uncommitted=repository.uncommitted, refs=list(repository.refs), sentence=repository.sentence(),
+        commits=[wire.GitCommit(id=oid, title=title) for oid, title in repository.commits],
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How long control requests take: counted by kind, and noted where they are slow."""
+"""Measure how long control requests take: count them by kind, and log slow ones."""
 
 import time
 from collections.abc import Iterator

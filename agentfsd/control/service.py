@@ -1,4 +1,4 @@
-"""Requests to replies: a decoded request and its caller in, a reply out. It never knows files or sockets."""
+"""Answer requests: take a decoded request and its caller, return a reply. This module sees no file and no socket."""
 
 import errno
 import logging
@@ -20,6 +20,8 @@ from agentfsd.control.progress_channel import ClientGone, ProgressChannel
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.request_metering import metered
 from agentfsd.core.branch_events import EventKind
+from agentfsd.core.overlay_rules import OverlayRules
+from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.domain_errors import Refusal
 from agentfsd.metadata.rows import BranchRow
 
@@ -35,12 +37,12 @@ class ControlService:
         self.services = services
 
     async def answer(self, body: bytes, peer: Peer, channel: ProgressChannel | None = None) -> bytes:
-        """Answer one encoded request. Nothing that the request holds makes this raise.
+        """Answer one encoded request. No content of a request makes this raise another exception than ClientGone.
 
         Args:
-            body: msgpack or JSON; the reply is encoded likewise.
-            peer: Who asks.
-            channel: The way back to the client while the request is worked on; None on the control file.
+            body: The request in msgpack or JSON; the reply has the same encoding.
+            peer: The caller.
+            channel: The connection to the client during the work; None on the control file.
 
         Returns:
             The encoded reply.
@@ -65,10 +67,10 @@ class ControlService:
         return wire.encode(reply, json=as_json)
 
     async def handle(self, request: wire.Request, peer: Peer, channel: ProgressChannel | None = None) -> wire.Reply:
-        """Authorize a request, let its handler answer it, and note it for the audit trail.
+        """Authorize a request, call its handler, and make its entry in the audit trail.
 
         Raises:
-            OSError: It cannot be done; a Refusal says why.
+            OSError: The request failed; a Refusal says why.
             ClientGone: See answer().
         """
         if request.version != wire.PROTOCOL_VERSION:
@@ -76,7 +78,8 @@ class ControlService:
         services, operation = self.services, OPERATIONS[type(request)]
         bound_to = services.bindings.branch_of(peer.caller.pid)
         progress = isinstance(request, wire.LongRequest) and request.progress
-        context = RequestContext(peer, bound_to, services.branch_name(bound_to), channel, progress)
+        ruled = _ruled(services.overlay.rules, bound_to or peer.obeys) if services.overlay.rules.active else None
+        context = RequestContext(peer, bound_to, services.branch_name(bound_to), channel, progress, ruled)
         try:
             check_caller(peer, services.info.owner_uid)
             check_known(peer.caller.pid, bound_to)
@@ -95,11 +98,11 @@ class ControlService:
         return reply
 
     async def status(self, bound_to: str | None) -> wire.StatusReply:
-        """Gather the status files' content for a process that is bound to that branch id, or to none."""
+        """Return the status for a process that is bound to the branch with that id, or to none."""
         return await status(self.services, bound_to)
 
     def leave(self, peer: Peer) -> None:
-        """End a conversation: what it had for the time being goes, unless a process works in it."""
+        """End a conversation: remove its temporary branches and snapshots, except a branch in which a process works."""
         busy = {binding.branch_id for binding in self.services.bindings.bindings()} if peer.temporary else set()
         try:
             for row in self.services.overlay.temporary.drop(peer.temporary - busy):
@@ -109,6 +112,11 @@ class ControlService:
                 self.services.tell(cast(EventKind, kind), branch_id, peer.caller.pid, branch=of, name=name)
         except (OSError, sqlite3.Error) as exc:  # a full disk, for example: it goes at the next start
             log.warning("what a client has left behind stays for now: %s", exc)
+
+
+def _ruled(rules: OverlayRules, branch_id: str | None) -> RuledCaller | None:
+    found = rules.for_everybody if branch_id is None else rules.for_branch(branch_id)
+    return RuledCaller(found) if found is not None else None
 
 
 def _decode(body: bytes) -> wire.Request:
@@ -123,7 +131,7 @@ def _decode(body: bytes) -> wire.Request:
         if version != wire.PROTOCOL_VERSION:
             raise _wrong_version(version) from None
         raise Refusal(
-            errno.EINVAL, "bad-request", f"that is no request of this protocol: {exc}",
+            errno.EINVAL, "bad-request", f"this is not a request of this protocol: {exc}",
             'one whole message, msgpack, or JSON such as {"op":"status"}',
         ) from None  # fmt: skip
 
@@ -143,7 +151,7 @@ def too_long(size: int) -> Refusal:
 
 
 def error_reply(exc: OSError) -> wire.Error:
-    """Say what has failed in the words of the protocol."""
+    """Return the reply for an exception."""
     number = exc.errno or errno.EIO
     if isinstance(exc, Refusal):
         return wire.Error(errno=number, code=exc.code, message=_sentence(exc.message), hint=_sentence(exc.hint))
@@ -152,7 +160,7 @@ def error_reply(exc: OSError) -> wire.Error:
 
 
 def _sentence(text: str) -> str:
-    """Make one line that can be shown, whatever names and fields the request held."""
+    """Make one printable line of a text that may contain names and fields of the request."""
     if len(text) > _SENTENCE_CHARACTERS:
         text = text[:_SENTENCE_CHARACTERS] + "..."
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -1,4 +1,4 @@
-"""Which snapshot a tag means where a request has one in the place of a ref. Names and ids go before tags."""
+"""Replace tags in requests by snapshot ids. A name or id takes precedence over a tag."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ _Find = Callable[[str], object]
 
 
 class SnapshotRefs(NamedTuple):
-    """The fields of a request that may hold a snapshot's tag.
+    """The fields of a request that may contain a snapshot's tag.
 
     Attributes:
-        fields: Fields in which a snapshot can be named.
-        branches: Fields that say which branch is concerned, the most telling first.
+        fields: Fields that can name a snapshot.
+        branches: Fields that name the branch concerned, the most specific first.
         snapshots_only: The fields name snapshots and never branches.
     """
 
@@ -27,19 +27,19 @@ class SnapshotRefs(NamedTuple):
 
 
 def to_ids(request: wire.Request, refs: SnapshotRefs | None, bound_to: str | None, overlay: Overlay) -> wire.Request:
-    """Put the snapshot's id in the place of each tag, so that what is authorized is what is done.
+    """Replace each tag by the snapshot's id, so that the request that is authorized is the one that is executed.
 
     Args:
-        request: The request as it came.
-        refs: Its fields that may hold a tag; None: none does.
-        bound_to: The id of the branch that the caller is bound to. It knows the tags of that branch's history alone.
-        overlay: Where the tags are.
+        request: The request as received.
+        refs: Its fields that may contain a tag; None for none.
+        bound_to: The id of the branch that the caller is bound to. Only tags in that branch's history are found then.
+        overlay: The overlay.
 
     Returns:
         The request with ids.
 
     Raises:
-        Refusal: A tag could be several branches', and none of them is concerned.
+        Refusal: Several branches have snapshots with the tag, and the request names none of these branches.
     """
     if refs is None:
         return request
@@ -78,6 +78,6 @@ def _is_branch(ref: str, overlay: Overlay) -> bool:
 
 
 def _tagged(ref: str, branches: list[str], bound_to: str | None, overlay: Overlay) -> str:
-    """Return the id of the snapshot with that tag, or *ref* itself if it is no tag: looking it up then gives the error."""
+    """Return the id of the snapshot with that tag; *ref* itself if it is no tag, so that the look-up reports the error."""
     snapshot = overlay.snapshots.tagged(ref, branches, bound_to)
     return ref if snapshot is None else snapshot.id

@@ -58,9 +58,9 @@ def _wrapped(label: str, value: str, width: int) -> list[str]:
 
 
 def _private_mounts(reply: wire.StatusReply) -> str:
-    private = Counter(f"{one.branch} ({one.io})" for one in reply.connections if one.branch)
+    private = Counter(f"{connection.branch} ({connection.io})" for connection in reply.connections if connection.branch)
     if len(private) > _COMMANDS:
-        kinds = Counter(one.io for one in reply.connections if one.branch)
+        kinds = Counter(connection.io for connection in reply.connections if connection.branch)
         return f"; {sum(kinds.values())} private mounts: {', '.join(f'{count} {io}' for io, count in kinds.items())}"
     return f"; private mounts: {', '.join(_times(name, count) for name, count in private.items())}" if private else ""
 
@@ -81,7 +81,7 @@ def _contents(reply: wire.StatusReply) -> str:
 
 
 def _no_room(reply: wire.StatusReply) -> list[tuple[str, str]]:
-    """Say what a full disk means, and what to do."""
+    """Describe what a full disk prevents, and what to do."""
     if not reply.resources.get("disk_full"):
         return []
     return [
@@ -103,7 +103,7 @@ def _memory(resources: Mapping[str, int]) -> str:
 
 
 def _pending(reply: wire.StatusReply) -> list[str]:
-    """Say what work is left."""
+    """Describe unfinished work."""
     commit, resources = reply.pending_commit, reply.resources
     lines = []
     if commit is not None and commit.running:
@@ -176,8 +176,10 @@ def in_repository(path: bytes, sentence: str) -> str:
 
 
 def fitting(rows: list[list[str]], width: int, spare: Sequence[str]) -> list[list[str]]:
-    """A table, its headers first, without so many of the columns named *spare*, in that order, as are too much for *width*
-    columns (0: none is)."""
+    """Return a table, its headers first, that fits into *width* columns (0: any width).
+
+    The columns named *spare* are left out, in that order, as far as necessary.
+    """
     for name in spare:
         if not width or sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2 <= width:
             break
@@ -187,10 +189,12 @@ def fitting(rows: list[list[str]], width: int, spare: Sequence[str]) -> list[lis
 
 
 def _processes(reply: wire.StatusReply, branch: wire.Branch) -> str:
-    """How many, and the names of some."""
+    """Return the number of processes in a branch, and the names of some."""
     if not branch.processes:
         return "-"
-    commands = Counter(printable(one.command) for one in reply.bindings if one.branch == branch.name and one.command)
+    commands = Counter(
+        printable(binding.command) for binding in reply.bindings if binding.branch == branch.name and binding.command
+    )
     names = [_times(name, count) for name, count in commands.most_common(_COMMANDS)]
     more = ", ..." if len(commands) > _COMMANDS else ""
     return f"{branch.processes}: {', '.join(names)}{more}" if names else str(branch.processes)
@@ -221,7 +225,7 @@ def _span(ns: int) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes in binary units."""
+    """Return a number of bytes in binary units."""
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:

@@ -66,9 +66,10 @@ class NeverSame(ComparisonResults):
 
 
 def _stamps(old: Inode, new: Inode) -> _Stamps:
-    one, two = inode_stat.data_stat(old), inode_stat.data_stat(new)
+    old_status, new_status = inode_stat.data_stat(old), inode_stat.data_stat(new)
     return (
-        one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns, two.st_ino, two.st_size, two.st_mtime_ns, two.st_ctime_ns,
+        old_status.st_ino, old_status.st_size, old_status.st_mtime_ns, old_status.st_ctime_ns,
+        new_status.st_ino, new_status.st_size, new_status.st_mtime_ns, new_status.st_ctime_ns,
     )  # fmt: skip
 
 
@@ -87,18 +88,18 @@ def run_to_end(steps: Generator[object, None, _T]) -> _T:
             return found
 
 
-def _compare(one: int, two: int) -> Generator[None, None, bool]:
+def _compare(old_fd: int, new_fd: int) -> Generator[None, None, bool]:
     """Compare two descriptors and close them."""
     try:
         offset = 0
         while True:
-            chunk = os.pread(one, _CHUNK, offset)
-            if chunk != os.pread(two, _CHUNK, offset):
+            chunk = os.pread(old_fd, _CHUNK, offset)
+            if chunk != os.pread(new_fd, _CHUNK, offset):
                 return False
             if not chunk:
                 return True
             offset += len(chunk)
             yield
     finally:
-        os.close(one)
-        os.close(two)
+        os.close(old_fd)
+        os.close(new_fd)

@@ -46,7 +46,7 @@ def parse_age(text: str) -> float:
     except ValueError:
         age = -1
     if not 0 <= age < 1e12:
-        raise invalid(f"{text!r} is no age", "give seconds, or a number with s, m, h, d or w, such as 30d; 0 is no limit")
+        raise invalid(f"{text!r} is not an age", "give seconds, or a number with s, m, h, d or w, such as 30d; 0 is no limit")
     return age
 
 
@@ -57,7 +57,7 @@ def _age(value: str) -> str:
 
 def _count(value: str) -> str:
     if not (value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX):
-        raise invalid(f"{value!r} is no number of snapshots", "give a number; 0 is no limit")
+        raise invalid(f"{value!r} is not a number of snapshots", "give a number; 0 is no limit")
     return value
 
 
@@ -84,7 +84,7 @@ def parse_bytes(text: str) -> int:
     """
     size = bytes_of(text)
     if size is None or not LEAST_BYTES <= size <= 1 << 40:
-        raise invalid(f"{text!r} is no size for this", "give bytes, 64K to 1024G, such as 16M")
+        raise invalid(f"{text!r} is not a size for this", "give bytes, 64K to 1024G, such as 16M")
     return size
 
 
@@ -102,14 +102,14 @@ def _yes_or_no(value: str) -> str:
 
 def _permissions(value: str) -> str:
     if not re.fullmatch(r"(0o?)?[0-7]{1,3}", value):
-        raise invalid(f"{value!r} is no set of permission bits", "give them in octal, 000 to 777, such as 644")
+        raise invalid(f"{value!r} is not a set of permission bits", "give them in octal, 000 to 777, such as 644")
     return f"{int(value, 8):03o}"
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
     def check(value: str) -> str:
         if value not in words:
-            raise invalid(f"{value!r} is no strategy of this setting", f"give one of {', '.join(words)}")
+            raise invalid(f"{value!r} is not a strategy of this setting", f"give one of {', '.join(words)}")
         return value
 
     return check
@@ -124,7 +124,7 @@ def _profiles_of_branches(value: str) -> str:
         pattern, equals, profile = rule.partition("=")
         if not (pattern and equals and profile in CONFINE_PROFILES):
             hint = f"write PATTERN=PROFILE, such as agent-*=strict; profiles are {', '.join(CONFINE_PROFILES)}"
-            raise invalid(f"{rule!r} is no profile for branches", hint)
+            raise invalid(f"{rule!r} is not a profile for branches", hint)
     return " ".join(value.split())
 
 
@@ -162,8 +162,8 @@ _DECLARED = (
             "how `run` confines a command where --confine is not given: off, workspace or strict"),
     Setting("confine.branches", "", _profiles_of_branches,
             "profiles for branches by name, the first that matches counts: PATTERN=PROFILE..., such as agent-*=strict"),
-    Setting("confine.home", "profile", _one_of("profile", "ro", "hide", "rw"),
-            "how a confined command sees the home directory: as the profile says, or ro, hide, rw"),
+    Setting("confine.home", "profile", _one_of("profile", "overlay", "ro", "hide", "rw"),
+            "how a confined command sees the home directory: as the profile says, or overlay, ro, hide, rw"),
     Setting("executed.paths", EXECUTED_PATHS, _patterns,
             "files that commit and merge refuse without --hooks, because they are run on your side: patterns as in .gitignore"),
     Setting("audit.enabled", "yes", _yes_or_no, "yes: the audit trail records who changes what (`agentfsd audit`)"),

@@ -29,7 +29,7 @@ from agentfsd.core.entry_rows import (
     touch,
 )
 from agentfsd.core.inode import NEW_INO_BASE
-from agentfsd.core.tree import Inode, Tree
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata.rows import is_whiteout
 from agentfsd.types import ContentFile
@@ -73,6 +73,8 @@ def make(
         inode.target = target
     elif stat.S_ISDIR(mode):
         inode.nlink, inode.entries = 2, {}
+        if directory.lower_path is not None and tree.holds_objects(directory, name):
+            inode.lower_path = join(directory.lower_path, name)
     elif not stat.S_ISREG(mode):
         inode.rdev = rdev
     if stat.S_ISREG(mode):

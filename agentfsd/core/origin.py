@@ -35,7 +35,7 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
     if directory.lower_path is None:
         return
     old = origin_rows.find(tree.store, directory.id, name, tree.chain)
-    path, shows_lower = join(directory.lower_path, name), tree.entries(directory).get(name) is None
+    path, shows_lower = join(directory.lower_path, name), tree.shows_lower(directory, name)
     if old is not None and (old.base or not keep) and not shows_lower:
         return
     try:
@@ -59,6 +59,15 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
     elif not base:
         return
     origin_rows.put(tree.store, old._replace(layer=tree.head, base=base))
+
+
+def note_again(directory: Inode, name: bytes) -> None:
+    """Record what the lower has at *name* now in place of an earlier record, because the branch removes it once more."""
+    tree = directory.tree
+    old = origin_rows.find(tree.store, directory.id, name, tree.chain)
+    if old is not None and directory.lower_path is not None:
+        now = now_in_lower(tree, join(directory.lower_path, name))
+        origin_rows.put(tree.store, OriginRow(directory.id, name, tree.head, *now, old.since_ns, 0))
 
 
 def _comes_from(directory: Inode, name: bytes, path: bytes, identity: LowerIdentity) -> bool:

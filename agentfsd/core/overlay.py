@@ -13,6 +13,7 @@ from agentfsd.core.layer_lifecycle import Layers
 from agentfsd.core.lower_changes import LowerChanges
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.overlay_branches import Branches
+from agentfsd.core.overlay_rules import OverlayRules
 from agentfsd.core.overlay_settings import OverlaySettings
 from agentfsd.core.overlay_snapshots import Snapshots
 from agentfsd.core.overlay_state import load_state
@@ -43,6 +44,7 @@ class Overlay:
         temporary: The branches and snapshots that are removed with the conversation that made them.
         comparison: Finds the differences between two refs.
         settings: The settings that are stored in the database.
+        rules: The rules by path.
         lower_changes: Updates inodes after a commit has changed the lower.
         default_id: Id of the default branch.
         recovered: The damage that this start has found, and what it did about it.
@@ -58,8 +60,9 @@ class Overlay:
         self.snapshots = Snapshots(state, self.refs, self.layers, self.trees)
         self.retention = SnapshotRetention(state, self.refs, self.snapshots)
         self.undo_log = UndoLog(state, self.refs, self.layers, self.trees, self.snapshots)
+        self.rules = OverlayRules(store)
         self.branches = Branches(
-            state, self.refs, self.layers, self.trees, self.snapshots, self.retention, self.undo_log
+            state, self.refs, self.layers, self.trees, self.snapshots, self.retention, self.undo_log, self.rules
         )  # fmt: skip
         self.temporary = TemporaryRefs(state, self.branches, self.snapshots)
         self.comparison = BranchComparison(self.refs, self.trees)
@@ -69,6 +72,7 @@ class Overlay:
         self.layers.drop_unfinished()
         self.recovered = recover(store, backstore)
         self.temporary.drop_all()
+        self.rules.forget_gone(self.branches.ids_in_use())
 
     def fsck(self, *, scrub: bool = False) -> list[str]:
         """Check the stored state without interruption.

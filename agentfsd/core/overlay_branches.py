@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from agentfsd.core.ids import check_name
 from agentfsd.core.layer_lifecycle import Layers
 from agentfsd.core.open_trees import OpenTrees
+from agentfsd.core.overlay_rules import OverlayRules
 from agentfsd.core.overlay_snapshots import MERGE, Snapshots
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
@@ -31,10 +32,10 @@ class Branches:
 
     def __init__(
         self, state: OverlayState, refs: Refs, layers: Layers, trees: OpenTrees, snapshots: Snapshots,
-        retention: SnapshotRetention, undo_log: UndoLog,
+        retention: SnapshotRetention, undo_log: UndoLog, rules: OverlayRules,
     ) -> None:  # fmt: skip
         self._state, self._refs, self._layers, self._trees = state, refs, layers, trees
-        self._snapshots, self._retention, self._undo_log = snapshots, retention, undo_log
+        self._snapshots, self._retention, self._undo_log, self._rules = snapshots, retention, undo_log, rules
         if refs.branch_named(DEFAULT_BRANCH) is None:
             with state.store.transaction() as tx:
                 self._add(tx, DEFAULT_BRANCH, "", 0)
@@ -62,6 +63,7 @@ class Branches:
             layer = self._layers.seal(tx, origin)
             row = self._add(tx, name, "" if self._layers.is_bare(layer) else origin.name, layer, made_from)
             self._state.mark_temporary(tx, [row.id] if temporary else [])
+            self._rules.branch_made(tx, row.id, made_from)
         return self._info(row)
 
     def _add(self, tx: Transaction, name: str, base: str, base_layer: int, base_id: str = "") -> BranchRow:
@@ -114,6 +116,16 @@ class Branches:
         tx.put(self._state.branches, row.id, None)
         self._state.unmark_temporary(tx, row.id)
         self._layers.release(tx, row.head, row.base_layer)
+
+    def ids(self) -> list[str]:
+        """Return the id of every branch, oldest first."""
+        return [row.id for row in sorted(self._state.branches.values())]
+
+    def ids_in_use(self) -> set[str]:
+        """Return the id of every branch that exists, that a snapshot is of, or that undo may bring back."""
+        state = self._state
+        of_snapshots = {row.branch_id for row in state.snapshots.values()}
+        return state.branches.keys() | of_snapshots | {row.branch_id for row in state.undo_rows.values()}
 
     # -- looking
 

@@ -59,7 +59,7 @@ def find(tree: Tree, path: bytes, who: Credentials, *, follow: bool = True, show
         if name in (b"", b"."):
             continue
         directory = _directory(here, who)
-        here = _step(directory, name)
+        here = _step(directory, name, who)
         link = here.inode
         if link is None or not stat.S_ISLNK(link.mode) or not (follow or any(todo)):
             continue
@@ -68,6 +68,8 @@ def find(tree: Tree, path: bytes, who: Credentials, *, follow: bool = True, show
             raise OSError(errno.ELOOP, "too many symlinks")
         if not any(todo) and not permissions.may_follow(directory, link, who):
             raise PermissionError(errno.EACCES, "the symlink is a stranger's, in a directory that everybody may write to")
+        if who.ruled is not None:
+            who.ruled.check_open(link, writes=False)
         target = tree.readlink(link)
         here = _place_of(directory)
         if target.startswith(b"/"):
@@ -103,15 +105,18 @@ def _directory(here: ResolvedPath, who: Credentials) -> Inode:
     return inode
 
 
-def _step(directory: Inode, name: bytes) -> ResolvedPath:
-    """Look up one name in a directory."""
+def _step(directory: Inode, name: bytes, who: Credentials) -> ResolvedPath:
+    """Look up one name in a directory. What a rule hides from the caller is not there."""
     if name == b"..":
         if directory.parent is None:
             raise _escape()
         return _place_of(directory.parent)
     if name == CONTROL_DIR and directory.parent is None:
         return ResolvedPath(directory, name, None)
-    return ResolvedPath(directory, name, directory.tree.find(directory, name))
+    found = directory.tree.find(directory, name)
+    if found is not None and who.ruled is not None and who.ruled.hides(directory, name, is_dir=found.is_dir):
+        found = None
+    return ResolvedPath(directory, name, found)
 
 
 def _place_of(directory: Inode) -> ResolvedPath:

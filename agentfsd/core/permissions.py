@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from agentfsd.core import acl, inode_attributes, inode_stat
 from agentfsd.core.inode import Attributes
+from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode
 
 READ, WRITE, EXECUTE = 4, 2, 1  # for a directory, EXECUTE means to look up names in it
@@ -25,6 +26,7 @@ class Credentials(NamedTuple):
         groups: All its group ids, with ``gid``.
         privileged: Whether it is root and may override permissions (CAP_DAC_OVERRIDE).
         umask: Permission bits that new files do not get.
+        ruled: The rules by path that hold for it; None: there are none.
     """
 
     uid: int
@@ -32,6 +34,7 @@ class Credentials(NamedTuple):
     groups: frozenset[int]
     privileged: bool = False
     umask: int = 0o022
+    ruled: RuledCaller | None = None
 
 
 def allows(inode: Inode, wanted: int, who: Credentials) -> bool:
@@ -63,9 +66,19 @@ def _access_list(inode: Inode) -> acl.Entries | None:
 
 
 def check(inode: Inode, wanted: int, who: Credentials) -> None:
-    """Raise PermissionError (EACCES) unless allows() is true."""
+    """Raise PermissionError (EACCES) unless allows() is true, and no rule is against it (also EROFS: see RuledCaller)."""
+    if who.ruled is not None:
+        _check_rules(inode, wanted, who.ruled)
     if not allows(inode, wanted, who):
         raise PermissionError(errno.EACCES, "permission denied")
+
+
+def _check_rules(inode: Inode, wanted: int, ruled: RuledCaller) -> None:
+    """Check against the rules. Whether a name in a directory may change depends on the name: see RuledCaller.check_name()."""
+    if inode.is_dir and wanted & EXECUTE:
+        ruled.check_search(inode)
+    if wanted & (READ if inode.is_dir else READ | WRITE):
+        ruled.check_open(inode, writes=not inode.is_dir and bool(wanted & WRITE))
 
 
 def check_removal(directory: Inode, victim: Inode, who: Credentials) -> None:

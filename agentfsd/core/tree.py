@@ -8,13 +8,14 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from agentfsd.core.copyup_settings import CopyUpSettings
 from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER, ROOT_ID, LowerIdentity
+from agentfsd.metadata import origin_rows
 from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import InodeRow, is_whiteout
@@ -22,6 +23,8 @@ from agentfsd.types import Backstore, ContentFile, Lower, LowerEntry
 
 NAME_MAX = 255  # bytes
 
+# Directories of git's object files, by their names in ``objects``. Source: gitrepository-layout(5).
+OBJECT_DIRECTORIES = frozenset({b"%02x" % number for number in range(256)} | {b"pack"})
 _FOREIGN_INO_BASE = 1 << 51  # inode numbers shown for lower objects on other devices than the lower's root start here
 
 
@@ -62,6 +65,7 @@ class Inode:
         "parent",
         "rdev",
         "row_layer",
+        "ruled",
         "target",
         "tree",
         "uid",
@@ -91,6 +95,7 @@ class Inode:
         self.lower_fd = -1
         self.opens = 0
         self.linkable = False  # created without a name and never had one, so a link may give it one (O_TMPFILE)
+        self.ruled: tuple[object, Any] = (None, None)  # of a directory: see rule_set.RuleSet.state_in()
         self.anonymous = False  # no row refers to its content object, which is deleted at the last close
 
     @property
@@ -235,7 +240,10 @@ class Tree:
         entries = directory.entries
         child = (self.entries(directory) if entries is None else entries).get(name)
         if child is not None:
-            return None if is_whiteout(child) else (self.inode(child, directory, name), None)
+            if not is_whiteout(child):
+                return self.inode(child, directory, name), None
+            if not self._reappears(directory, name):
+                return None
         if directory.lower_path is None:
             return None
         path = join(directory.lower_path, name)
@@ -258,7 +266,7 @@ class Tree:
         entries = self.entries(directory)
         names = [name for name, child in entries.items() if not is_whiteout(child)]
         if directory.lower_path is not None:
-            names += [entry.name for entry in self._lower_names(directory.lower_path) if entry.name not in entries]
+            names += [entry.name for entry in self._lower_names(directory.lower_path) if self.shows_lower(directory, entry.name)]
         return names
 
     def kinds(self, directory: Inode) -> Iterator[tuple[bytes, int]]:
@@ -268,12 +276,38 @@ class Tree:
             if not is_whiteout(child):
                 yield name, stat.S_IFMT(self.inode(child, directory, name).mode)
         for entry in self._lower_names(directory.lower_path) if directory.lower_path is not None else ():
-            if entry.name in entries:
+            if not self.shows_lower(directory, entry.name):
                 continue
             if entry.type:
                 yield entry.name, entry.type
             elif (found := self.find(directory, entry.name)) is not None:
                 yield entry.name, stat.S_IFMT(found.mode)
+
+    def shows_lower(self, directory: Inode, name: bytes) -> bool:
+        """Tell whether what *directory* shows at *name* is the lower's, or would be if the lower had something there."""
+        child = self.entries(directory).get(name)
+        return child is None or (is_whiteout(child) and self._reappears(directory, name))
+
+    def holds_objects(self, directory: Inode, name: bytes) -> bool:
+        """Tell whether *name* is for object files of git, in the directory ``objects`` of one of git's databases.
+
+        A branch shows the lower's names in such a directory together with its own, also if the branch has made it, and shows it
+        again after removing it, if the lower has put something into it since. Otherwise refs that the lower gets would lead to
+        objects that the branch does not show. A name there is the hash of its content, so the two never disagree.
+        """
+        if directory.name != b"objects" or name not in OBJECT_DIRECTORIES or directory.parent is None:
+            return False
+        return all(self.find(directory.parent, each) is not None for each in (b"HEAD", b"refs"))
+
+    def _reappears(self, directory: Inode, name: bytes) -> bool:
+        if directory.lower_path is None or not self.holds_objects(directory, name):
+            return False
+        row = origin_rows.find(self.store, directory.id, name, self.chain)
+        try:
+            found = self.lower.stat(join(directory.lower_path, name))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return stat.S_ISDIR(found.st_mode) and (row is None or row[3:8] != self.identify(found))
 
     def _lower_names(self, path: bytes) -> list[LowerEntry]:
         try:

@@ -121,8 +121,8 @@ def only_lower_moved(pair: EntryPair) -> bool:
         return False
     if row.lower_size and not (row.base and holds_object(new, row.base)):
         return False
-    one, two = inode_stat.attributes(old), inode_stat.attributes(new)
-    return (one.mode, one.uid, one.gid) == (two.mode, two.uid, two.gid) and all_xattrs(old.tree, old) == all_xattrs(new.tree, new)
+    was, now = inode_stat.attributes(old), inode_stat.attributes(new)
+    return (was.mode, was.uid, was.gid) == (now.mode, now.uid, now.gid) and all_xattrs(old.tree, old) == all_xattrs(new.tree, new)
 
 
 class _Touched:
@@ -196,8 +196,8 @@ class _Walker:
 
         With *itself*, compare the two directories themselves too.
         """
-        if itself and (what := self.differences(old, new)):
-            yield EntryPair(path, old, new, what)
+        if itself and (differences := self.differences(old, new)):
+            yield EntryPair(path, old, new, differences)
         under_way = [self._inside(path, old, new)]  # trees may be deeper than Python's stack
         while under_way:
             changed = next(under_way[-1], None)
@@ -213,35 +213,35 @@ class _Walker:
     def settled(self, found: Iterable[EntryPair]) -> Iterator[EntryPair | None]:
         """Yield the pairs that really differ. In steps, files of equal size are read here, and None is yielded at each step."""
         for pair in found:
-            what = yield from self._settled(pair.what)
-            if what or not pair.what:
-                yield pair if what is pair.what else pair._replace(what=what)
+            differences = yield from self._settled(pair.what)
+            if differences or not pair.what:
+                yield pair if differences is pair.what else pair._replace(what=differences)
 
     def moved(self, old: EntryPair, new: EntryPair) -> Iterator[EntryPair | None]:
         """Yield the pair of something removed under one name and added under another, with None as in settled()."""
-        what = yield from self._settled(self.differences(old.old, new.new))
-        yield new._replace(old=old.old, what=what)
+        differences = yield from self._settled(self.differences(old.old, new.new))
+        yield new._replace(old=old.old, what=differences)
 
-    def _settled(self, what: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:
+    def _settled(self, differences: tuple[str, ...]) -> Generator[None, None, tuple[str, ...]]:
         unread = self._verdicts.open if self._in_steps and self._verdicts is not None else ()
         if unread and (yield from compare(*unread.pop())):
-            return tuple(part for part in what if part != "content")
-        return what
+            return tuple(part for part in differences if part != "content")
+        return differences
 
     def _inside(self, path: bytes, old: Inode, new: Inode | None) -> Iterator[tuple[EntryPair | None, _Directories | None]]:
         """Yield for each name in two directories the pair if it differs, and the two directories to continue in, if any."""
         for name in sorted(self._names(path, old, new)):
-            below, one, two = (
+            below, old_entry, new_entry = (
                 join(path, name),
                 inode_stat.look(self.old, old, name),
                 inode_stat.look(self.new, new, name) if new is not None else None,
             )
-            if one is not None and two is None:
-                yield self._gone(below, one[0], new)
-            elif one is not None and two is not None and one[0].is_dir and two[0].is_dir:
-                yield self._pair(below, one, two, new), (below, one[0], two[0])
+            if old_entry is not None and new_entry is None:
+                yield self._gone(below, old_entry[0], new)
+            elif old_entry is not None and new_entry is not None and old_entry[0].is_dir and new_entry[0].is_dir:
+                yield self._pair(below, old_entry, new_entry, new), (below, old_entry[0], new_entry[0])
             else:
-                yield self._pair(below, one, two, new), None
+                yield self._pair(below, old_entry, new_entry, new), None
 
     def _names(self, path: bytes, old: Inode, new: Inode | None) -> set[bytes]:
         """Return the names that may differ."""
@@ -257,9 +257,9 @@ class _Walker:
     ) -> EntryPair | None:
         if old is None or new is None:
             return None if old is new else EntryPair(path, old and old[0], new and new[0], (), within, new and new[1])
-        what = self._differences(*old, *new)
-        unseen = self._removals.unseen_below(path, old[0]) if "type" in what and old[0].is_dir else b""
-        return EntryPair(path, old[0], new[0], what, within, new[1], unseen) if what else None
+        differences = self._differences(*old, *new)
+        unseen = self._removals.unseen_below(path, old[0]) if "type" in differences and old[0].is_dir else b""
+        return EntryPair(path, old[0], new[0], differences, within, new[1], unseen) if differences else None
 
     def _gone(self, path: bytes, old: Inode, within: Inode | None) -> tuple[EntryPair | None, _Directories | None]:
         """Return the pair of a name that only *old* has; None if it is in the lower and the new tree never saw it.
@@ -288,21 +288,21 @@ class _Walker:
         assert old is not None and new is not None
         return self._differences(old, inode_stat.attributes(old), new, inode_stat.attributes(new))
 
-    def _differences(self, old: Inode, one: Attributes, new: Inode, two: Attributes) -> tuple[str, ...]:
+    def _differences(self, old: Inode, was: Attributes, new: Inode, now: Attributes) -> tuple[str, ...]:
         if stat.S_IFMT(old.mode) != stat.S_IFMT(new.mode):
             return ("type",)
-        what = []
-        if not _same(old, new, one, two, self._verdicts):
-            what.append("content")
-        if one.mode != two.mode:
-            what.append("mode")
-        if (one.uid, one.gid) != (two.uid, two.gid):
-            what.append("owner")
+        differences = []
+        if not _same(old, new, was, now, self._verdicts):
+            differences.append("content")
+        if was.mode != now.mode:
+            differences.append("mode")
+        if (was.uid, was.gid) != (now.uid, now.gid):
+            differences.append("owner")
         if all_xattrs(self.old, old) != all_xattrs(self.new, new):
-            what.append("xattrs")
-        if self._times and one.mtime_ns != two.mtime_ns:
-            what.append("times")
-        return tuple(what)
+            differences.append("xattrs")
+        if self._times and was.mtime_ns != now.mtime_ns:
+            differences.append("times")
+        return tuple(differences)
 
 
 def same_content(old: Inode, new: Inode) -> bool:
@@ -310,14 +310,14 @@ def same_content(old: Inode, new: Inode) -> bool:
     return _same(old, new, inode_stat.attributes(old), inode_stat.attributes(new))
 
 
-def _same(old: Inode, new: Inode, one: Attributes, two: Attributes, verdicts: ComparisonResults | None = None) -> bool:
+def _same(old: Inode, new: Inode, was: Attributes, now: Attributes, verdicts: ComparisonResults | None = None) -> bool:
     if old.is_file:
         if old.content == new.content and (old.content or old.lower_path == new.lower_path):
             return True
-        return one.size == two.size and (same_bytes(old, new) if verdicts is None else verdicts.of(old, new))
+        return was.size == now.size and (same_bytes(old, new) if verdicts is None else verdicts.of(old, new))
     if stat.S_ISLNK(old.mode):
         return old.tree.readlink(old) == new.tree.readlink(new)
-    return old.is_dir or one.rdev == two.rdev
+    return old.is_dir or was.rdev == now.rdev
 
 
 def _below(walker: _Walker, pair: EntryPair) -> Iterator[EntryPair]:
@@ -333,9 +333,9 @@ def _below(walker: _Walker, pair: EntryPair) -> Iterator[EntryPair]:
 
 def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], None, list[PathChange]]:
     found = list[PathChange]()
-    for one in _listed(parts, walker):
-        if one is not None:
-            found.append(_change(walker, *one))
+    for step in _listed(parts, walker):
+        if step is not None:
+            found.append(_change(walker, *step))
         yield len(found), 0, "comparing"
     return sorted(found, key=lambda change: change.path)
 
@@ -406,15 +406,15 @@ def _key(inode: Inode | None) -> _Key:
 
 
 def _change(walker: _Walker, old_path: bytes, pair: EntryPair) -> PathChange:
-    path, old, new, what, within, *_ = pair
+    path, old, new, differences, within, *_ = pair
     if old_path:
         status = "R"
     elif old is None or new is None:
         status = "A" if old is None else "D"
     else:
-        status = next(letter for sort, letter in _LETTERS if sort in what)
+        status = next(letter for sort, letter in _LETTERS if sort in differences)
     moved = within is not None and origin.has_moved(walker.new, within, path.rpartition(b"/")[2], new)
-    return PathChange(status, path, _size(walker.old, old), _size(walker.new, new), moved, old_path, what)
+    return PathChange(status, path, _size(walker.old, old), _size(walker.new, new), moved, old_path, differences)
 
 
 def _size(tree: Tree, inode: Inode | None) -> int:

@@ -36,6 +36,7 @@ from agentfsd.daemon.shutdown import MountShutdown
 from agentfsd.daemon.state_contents import StateContents
 from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
+from agentfsd.fuse.home_mounts import HomeMounts
 from agentfsd.fuse.mount import IO_MODES, FuseMount
 from agentfsd.fuse.native import descriptor_ioctl
 from agentfsd.fuse.native.native_session import Unsupported
@@ -51,6 +52,7 @@ from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager
 from agentfsd.state import daemon_records, state_directory
 from agentfsd.state.daemon_config import DaemonConfig
+from agentfsd.state.home_layer_store import HomeLayerStore
 from agentfsd.telemetry.process_identity import ProcessIdentifier
 from agentfsd.types import BranchView
 
@@ -104,10 +106,12 @@ class Daemon:
             )
         )
         self.server = ControlSocketServer(self.service)
+        branch_mounts = BranchMounts(config.state)
+        self.homes = HomeMounts(branch_mounts, HomeLayerStore(self.state), self.bindings.is_in)
         options = frozenset({*config.mount_options, *(["allow_other"] if config.allow_other else [])})
         self.mount = FuseMount(
             self.overlay, self.bindings, ControlFile(self.service), self.watch, config.mountpoint, options, config.session,
-            BranchMounts(config.state),
+            branch_mounts,
         )  # fmt: skip
         self.views = DescriptorMounts(self.lower, config.lower, self.held.backstore, self.held.place.objects)
         self.forwarding = Forwarding(
@@ -124,6 +128,7 @@ class Daemon:
             forwarding=self.forwarding,
             interpose_path=self.doorway.path,
             descriptor_ioctl=descriptor_ioctl.TELL,
+            homes=self.homes,
         )
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
@@ -148,6 +153,7 @@ class Daemon:
         self._read_settings()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._remember)
+        self.homes.prepare()
         taken = self.bindings.take_over()
         if taken:
             log.info("%d processes have the branches that they had with the daemon before", taken)
@@ -169,6 +175,7 @@ class Daemon:
 
     def close(self) -> None:
         mounted = mount_table.mount_at(self.config.mountpoint)
+        self.homes.close()
         self.mount.close(unmount=mounted is not None and mounted.fstype == mount_table.FSTYPE)
         self.observation.close()
         self.doorway.close()
@@ -317,6 +324,7 @@ class Daemon:
             self.bindings.drain()
             self.mount.unite()
             self.mount.runs.sweep()
+            await self.homes.sweep(self._branches_to_return)
             self.forwarding.sweep()
             self.doorway.sweep()
             try:
@@ -328,6 +336,11 @@ class Daemon:
                 if not self.held.room.is_full:
                     log.warning("freeing what nothing refers to: %s", exc)
                 await trio.sleep(_REAP_AGAIN_S)
+
+    def _branches_to_return(self) -> set[str]:
+        """Return the ids of the branches that are there, or that undo would bring back."""
+        there = {branch_id for _, branch_id in self.overlay.refs.names(branches=True)}
+        return there | {step.branch_id for step in self.overlay.undo_log.entries()}
 
     async def _watch_room(self) -> None:
         """Log once when the disk becomes full, and once when it no longer is."""

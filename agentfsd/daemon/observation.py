@@ -109,9 +109,9 @@ class Observation:
         return MetricsSnapshot(
             __version__,
             [
-                RequestMetrics(one.channel, one.op, tuple(one.classes), one.total_ns, one.errors)
-                for one in traffic.tallies.values()
-                if one.count
+                RequestMetrics(tally.channel, tally.op, tuple(tally.classes), tally.total_ns, tally.errors)
+                for tally in traffic.tallies.values()
+                if tally.count
             ],
             {
                 "read_bytes": (traffic.read_bytes, "Read by requests; other reads of the kernel are not counted."),

@@ -65,7 +65,7 @@ def _checked(text: str, where: str) -> SettingLine:
     name, equals, value = (part.strip() for part in text.partition("="))
     try:
         if not equals:
-            raise invalid(f"{text!r} is no setting", "write NAME = VALUE")
+            raise invalid(f"{text!r} is not a setting", "write NAME = VALUE")
         _check_of(name)(value)
     except Refusal as exc:
         raise Refusal(errno.EINVAL, "bad-settings", f"{where}: {exc.message}", exc.hint) from None
@@ -82,7 +82,7 @@ def _check_of(name: str) -> Callable[[str], object]:
 
 def _check_level(value: str) -> None:
     if value not in LEVELS:
-        raise invalid(f"{value!r} is no level of a log", f"give one of {', '.join(LEVELS)}")
+        raise invalid(f"{value!r} is not a log level", f"give one of {', '.join(LEVELS)}")
 
 
 def apply(lines: list[SettingLine], overlay: Overlay, forwarding: Forwarding) -> None:

@@ -84,14 +84,14 @@ def _provide(config: DaemonConfig, state: StateDirectory) -> tuple[BackstoreKind
     Returns:
         The backstore, why it is not the one asked for ("" where it is), and whether there is a new volume.
     """
-    asked = BACKSTORES[config.backstore]
-    if asked.volume is not None:
+    wanted = BACKSTORES[config.backstore]
+    if wanted.volume is not None:
         try:
-            return asked, "", asked.volume.provide(_place(state, asked).path, config.ramdisk_size_bytes)
+            return wanted, "", wanted.volume.provide(_place(state, wanted).path, config.ramdisk_size_bytes)
         except OSError as exc:
-            why = f"there is no {asked.name}: {exc.strerror}"
+            why = f"there is no {wanted.name}: {exc.strerror}"
             log.warning("%s", why)
-            return BACKSTORES[asked.stand_in], why, False
+            return BACKSTORES[wanted.stand_in], why, False
     for kind in BACKSTORES.values():
         place = _place(state, kind).path
         if kind.volume is not None and kind.volume.is_there(place):
@@ -99,7 +99,7 @@ def _provide(config: DaemonConfig, state: StateDirectory) -> tuple[BackstoreKind
                 errno.EBUSY, f"{kind.name}-left", f"a daemon that was killed has left branches in the {kind.name} {place}",
                 f"mount with --backstore {kind.name} to go on with them, or give them up with 'agentfsd umount MOUNTPOINT'",
             )  # fmt: skip
-    return asked, "", False
+    return wanted, "", False
 
 
 def _place(state: StateDirectory, kind: BackstoreKind) -> StateDirectory:

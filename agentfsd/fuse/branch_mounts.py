@@ -7,11 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import trio
 
-from agentfsd.fuse.mount_holder import COPY, LOCK, MAX_MESSAGE_BYTES, MOUNT, NEW, encode, receive, send
+from agentfsd.fuse.mount_holder import COPY, HOME, LOCK, MAX_MESSAGE_BYTES, MOUNT, NEW, encode, receive, send
 
 _ANSWER_S = 10
 _askers = trio.CapacityLimiter(64)  # a limit of its own: waiting for a holder takes no thread from other work
@@ -26,28 +27,34 @@ class _Conversation:
         self._number = 0
         self.has_ended = False
 
-    async def ask(self, message: dict[str, Any], timeout_s: float | None = _ANSWER_S) -> tuple[dict[str, Any], list[int]]:
+    async def ask(
+        self, message: dict[str, Any], timeout_s: float | None = _ANSWER_S, descriptors: Sequence[int] = ()
+    ) -> tuple[dict[str, Any], list[int]]:
         """Send a request; return the answer and the descriptors that came with it.
 
         A thread waits, since the process may be stopped (SIGSTOP).
 
         Args:
+            message: The request.
             timeout_s: None to wait without a limit.
+            descriptors: What to send along; they stay the caller's.
 
         Raises:
             OSError: What the holder answers, a time-out, or EPIPE once it has ended.
         """
         async with self._turn:
-            return await trio.to_thread.run_sync(self._exchange, message, timeout_s, abandon_on_cancel=True, limiter=_askers)
+            return await trio.to_thread.run_sync(
+                self._exchange, message, timeout_s, list(descriptors), abandon_on_cancel=True, limiter=_askers
+            )
 
-    def _exchange(self, message: dict[str, Any], timeout_s: float | None) -> tuple[dict[str, Any], list[int]]:
+    def _exchange(self, message: dict[str, Any], timeout_s: float | None, sent: list[int]) -> tuple[dict[str, Any], list[int]]:
         with self._busy:
             self._number += 1
             body = encode({**message, "number": self._number})
             if len(body) > MAX_MESSAGE_BYTES:
                 raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
             self._connection.settimeout(timeout_s)
-            send(self._connection, body)
+            send(self._connection, body, sent)
             while True:
                 reply, descriptors = receive(self._connection)
                 if reply is not None and reply["number"] == self._number and not reply.get("errno"):
@@ -97,6 +104,27 @@ class BranchMount:
             self.user_namespace = None
 
 
+class HomeLayerMount:
+    """A layer over the home directory that a holder has mounted."""
+
+    def __init__(self, holder: _Conversation) -> None:
+        self._holder = holder
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether its holder has ended. Runs may still use copies of the mount."""
+        return self._holder.has_ended
+
+    async def copy(self) -> int:
+        """Make one more mount of it, for another namespace; return its descriptor. OSError."""
+        _, descriptors = await self._holder.ask({"op": COPY})
+        return descriptors[0]
+
+    def close(self) -> None:
+        """End the holder, and with it its mount. Copies stay."""
+        self._holder.close()
+
+
 class BranchMounts:
     """Starts mount holders.
 
@@ -121,6 +149,34 @@ class BranchMounts:
                     self._process = await trio.to_thread.run_sync(_spawn, theirs)
                 self._server = _Conversation(ours)
 
+    async def _new_holder(self) -> _Conversation:
+        await self.start()
+        assert self._server is not None
+        _, (number,) = await self._server.ask({"op": NEW})
+        return _Conversation(socket.socket(fileno=number))
+
+    async def mount_layer(self, home: str, layers: str, layer: str, source: str, prepared: Sequence[int] = ()) -> HomeLayerMount:
+        """Mount a layer over a home directory, as home_layers.mount() does.
+
+        Args:
+            home: The home directory.
+            layers: The directory of all layers.
+            layer: The name of the one in it.
+            source: What the mount table shall show as the mount's source.
+            prepared: Descriptors of home_layers.kept_by_child(); empty: the holder prepares namespaces.
+
+        Raises:
+            OSError: The kernel refuses.
+        """
+        holder = await self._new_holder()
+        message = {"op": HOME, "home": home, "layers": layers, "layer": layer, "source": source}
+        try:
+            await holder.ask(message, descriptors=prepared)
+        except BaseException:
+            holder.close()
+            raise
+        return HomeLayerMount(holder)
+
     async def mount(self, options: frozenset[str]) -> tuple[BranchMount, int]:
         """Make a mount whose requests nobody answers yet.
 
@@ -133,10 +189,7 @@ class BranchMounts:
         Raises:
             OSError: The kernel refuses.
         """
-        await self.start()
-        assert self._server is not None
-        _, (number,) = await self._server.ask({"op": NEW})
-        holder = _Conversation(socket.socket(fileno=number))
+        holder = await self._new_holder()
         try:
             reply, descriptors = await holder.ask({"op": MOUNT, "place": self._place, "options": sorted(options)})
         except BaseException:

@@ -16,6 +16,7 @@ from agentfsd.fuse.kernel_cache import KernelCache
 from agentfsd.fuse.kernel_replies import KernelReplies
 from agentfsd.fuse.nodes import NodeTable
 from agentfsd.fuse.notifier import Notifier
+from agentfsd.fuse.path_guard import PathGuard
 from agentfsd.fuse.tree_access import TreeAccess
 
 
@@ -32,6 +33,7 @@ class Connection:
         handles: ``cache.handles``.
         notifier: ``cache.notifier``.
         access: Resolves a node and a caller to a tree and an inode.
+        guard: Finds the rules by path that hold for a caller.
         replies: Builds answers, with how long the kernel may cache them.
         changes: Tells other connections and listeners of a change.
     """
@@ -44,6 +46,7 @@ class Connection:
     handles: HandleTable
     notifier: Notifier
     access: TreeAccess
+    guard: PathGuard
     replies: KernelReplies
     changes: ChangeNotices
 
@@ -61,6 +64,7 @@ class Connection:
         made = cls(
             shared, shared.overlay, shared.bindings, cache, cache.nodes, cache.handles, notifier,
             TreeAccess(shared.overlay, shared.bindings, cache.nodes, reviver),
+            PathGuard(shared.overlay, shared.bindings, tree_id),
             KernelReplies(shared, cache), ChangeNotices(shared, cache, reviver),
         )  # fmt: skip
         shared.add(cache)

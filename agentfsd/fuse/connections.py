@@ -13,6 +13,7 @@ import trio
 from agentfsd.binding.table import Bindings
 from agentfsd.core import copyup
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.rule_set import ALLOW
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.fuse.kernel_cache import KernelCache
 from agentfsd.fuse.lock_service import LockService
@@ -59,6 +60,7 @@ class Connections:
         overlay.events.on_copied_up.append(self.copied_up)
         overlay.events.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
         overlay.events.on_external_writer.append(self.external_writer_begins)
+        overlay.rules.on_changed.append(self.rules_changed)
 
     def add(self, connection: KernelCache) -> None:
         """Add a connection. Names that other views have cached of its branch are expired: await settled() before using it."""
@@ -137,7 +139,7 @@ class Connections:
         ``bound_to``.
         """
         if tree.read_only and view.tree_id:
-            return True
+            return not self.overlay.rules.hides  # some callers may see what is hidden from others
         first = self._first(tree.id)
         if first is not None:
             return first is connection
@@ -250,6 +252,20 @@ class Connections:
         if is_gone:
             self.locks.tree_gone(tree)
 
+    def rules_changed(self) -> None:
+        """Expire all that the kernel has cached under the rules as they were: names, modes, and content. Await settled()."""
+        for connection in self.all:
+            for tree_id in {connection.tree_id or self.overlay.default_id, *self.bound_to, connection.nodes.uniform_id}:
+                if tree_id:
+                    connection.forget_names_of(tree_id)
+            for view in connection.nodes.all_views():
+                for node in view.dirs.values():
+                    connection.notifier.expire_listing_now(node.id)
+            rules = self.overlay.rules.for_branch(connection.tree_id) if connection.tree_id else None
+            for file in connection.nodes.files() if rules is not None else ():
+                if rules is not None and rules.verdict_of(file.inode) != ALLOW:
+                    connection.notifier.expire_data(file.id)
+
     # -- changes in the lower
 
     def watched(self, path: bytes, connection: KernelCache, node: DirNode) -> bool:
@@ -310,8 +326,21 @@ class Connections:
         for inode in node.bound.values():
             if inode.lower_path == change.directory:
                 self._tell_of_file(connection, inode, join(change.directory, name), name)
+                if change.replaced:
+                    self._tell_of_directory(connection, inode, name)
         if change.replaced:
             connection.notifier.expire(node, [name])
+
+    @staticmethod
+    def _tell_of_directory(connection: KernelCache, directory: Inode, name: bytes) -> None:
+        """Expire what the kernel knows of names in a branch's own directory, with which the lower's new one is merged."""
+        child = directory.tree.known((directory.entries or {}).get(name, 0))
+        if child is None or not child.is_dir or child.lower_path is None:
+            return
+        for view in connection.nodes.cached_views_of(child.tree.id):
+            if child in view.dirs:
+                connection.notifier.expire_listing_now(view.dirs[child].id)
+                connection.notifier.expire(view.dirs[child], view.dirs[child].names)
 
     @staticmethod
     def _tell_of_file(connection: KernelCache, directory: Inode, path: bytes, name: bytes) -> None:

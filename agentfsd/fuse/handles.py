@@ -4,6 +4,7 @@ import errno
 import itertools
 import os
 
+from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.nodes import DirNode, VirtualNode
 from agentfsd.types import ControlChannel
@@ -37,13 +38,15 @@ class DirHandle:
 
     Attributes:
         is_shared: The kernel may answer a part of this listing from what it has cached of another open's.
+        caller: Who opened it, if rules hold for that process.
     """
 
-    __slots__ = ("is_shared", "listing", "node", "tree_id")
+    __slots__ = ("caller", "is_shared", "listing", "node", "tree_id")
 
     def __init__(self, node: DirNode | VirtualNode, tree_id: str) -> None:
         self.node, self.tree_id = node, tree_id
         self.is_shared = False
+        self.caller: RuledCaller | None = None
         self.listing: list[bytes] = []
 
 

@@ -7,6 +7,8 @@ import os
 
 from agentfsd.core import inode_stat
 from agentfsd.core.inode import Attributes
+from agentfsd.core.rule_checks import masked_mode
+from agentfsd.core.rule_set import ALLOW, HIDE
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.kernel_cache import KernelCache
@@ -47,12 +49,13 @@ class KernelReplies:
 
     def watch(self, parent: DirNode, directory: Inode) -> None:
         """Before a directory's names are read: watch the lower directory, so that the names may be cached for long."""
-        if (
-            directory.lower_path is not None
-            and parent.watched != directory.lower_path
-            and self.caches(parent.view, directory.tree)
-        ):
-            self._connections.watched(directory.lower_path, self._cache, parent)
+        path = directory.lower_path
+        if path is None or parent.watched == path or not self.caches(parent.view, directory.tree):
+            return
+        if not self._connections.watched(path, self._cache, parent) and directory.id and parent.parent is not None:
+            above = directory.parent
+            if above is not None and above.lower_path == path.rpartition(b"/")[0]:  # tells when the lower gets this directory
+                self._connections.watched(above.lower_path, self._cache, parent.parent)
 
     def entry(self, parent: DirNode, name: bytes, inode: Inode, attributes: Attributes | None = None) -> LookupReply:
         """Answer a look-up that found *inode*; count one look-up on its node."""
@@ -72,7 +75,28 @@ class KernelReplies:
                 attr_s = self._file_s(inode)
             answer = LookupReply(node.id, self.attributes(inode, attributes), entry_s, attr_s)
         node.lookups += 1
-        return answer
+        return self._as_ruled(name, inode, answer, parent) if self._overlay.rules.active else answer
+
+    def hidden(self, parent: DirNode, directory: Inode, name: bytes) -> LookupReply:
+        """Answer a look-up of a name that a rule hides: as missing, which only a connection of one branch may remember."""
+        return self.missing(parent, directory, name) if self._cache.tree_id else NOT_THERE
+
+    def _as_ruled(self, name: bytes, inode: Inode, answer: LookupReply, parent: DirNode) -> LookupReply:
+        """Let the kernel remember no name that is hidden from others, and show what rules leave of a mode.
+
+        Modes are shown so where all callers have the same rules. The kernel then refuses opens that it does not send us.
+        """
+        tree_id = self._cache.tree_id
+        rules = self._overlay.rules.for_branch(tree_id or inode.tree.id)
+        directory = parent.bound.get(inode.tree.id)
+        if rules is None or directory is None:
+            return answer
+        verdict = rules.verdict(directory, name, is_dir=inode.is_dir)
+        if verdict == ALLOW:
+            return answer
+        if not tree_id:
+            return answer._replace(entry_s=NOW_S) if verdict == HIDE else answer
+        return answer._replace(attributes=_masked(verdict, answer.attributes))
 
     def unnamed(self, inode: Inode) -> LookupReply:
         """Answer TMPFILE: a file that has no name yet; count one look-up on its node."""
@@ -87,6 +111,8 @@ class KernelReplies:
         parent.names.add(name)
         lower = directory.lower_path
         lasting = lower is None or parent.watched == lower or is_whiteout((directory.entries or {}).get(name))
+        if lower is not None and directory.tree.holds_objects(directory, name):
+            lasting = False  # it shows again once the lower has more in it, of which no watch of the lower's directory tells
         return LookupReply(0, None, LONG_S if lasting else LOWER_S, NOW_S)
 
     def shown(self, node: KernelNode, inode: Inode) -> AttributesReply:
@@ -95,7 +121,12 @@ class KernelReplies:
             attr_s = self._directory_s(node, inode) if self.caches(node.view, inode.tree) else NOW_S
         else:
             attr_s = self._file_s(inode)
-        return AttributesReply(self.attributes(inode), attr_s)
+        attributes = self.attributes(inode)
+        if self._cache.tree_id and self._overlay.rules.active:
+            rules = self._overlay.rules.for_branch(self._cache.tree_id)
+            if rules is not None and (verdict := rules.verdict_of(inode)) != ALLOW:
+                attributes = _masked(verdict, attributes) or attributes
+        return AttributesReply(attributes, attr_s)
 
     def _directory_s(self, node: DirNode, inode: Inode) -> float:
         if inode.id or inode.lower_path is None:
@@ -133,3 +164,7 @@ class KernelReplies:
             (1 << 52) - node.id, mode, 2 if node.is_dir else 1, self._connections.owner_uid, os.getegid(), 0, 0, 0,
             stamp, stamp, stamp, 0,
         )  # fmt: skip
+
+
+def _masked(verdict: int, attributes: Attributes | None) -> Attributes | None:
+    return attributes._replace(mode=masked_mode(verdict, attributes.mode)) if attributes is not None else None

@@ -199,15 +199,15 @@ class FuseMount:
         Returns:
             False if a connection takes longer than *patience_s*. True at once if none has pages.
         """
-        asked = []
+        waiting = []
         for connection in self.connections.all:
             node = connection.nodes.find_file(inode)
             if node is not None and node.has_pages:
                 connection.notifier.expire_data(node.id)
-                asked.append((connection.notifier, node))
-        if not all([notifier.settled_soon(patience_s) for notifier, _ in asked]):
+                waiting.append((connection.notifier, node))
+        if not all([notifier.settled_soon(patience_s) for notifier, _ in waiting]):
             return False
-        for _, node in asked:
+        for _, node in waiting:
             node.has_pages = False
         return True
 

@@ -4,6 +4,9 @@ The daemon cannot enter a mount namespace, since it has threads and serves the m
 each branch that runs use. A holder enters namespaces of its own, mounts the branch's FUSE file system there, and makes one more
 mount of it for each `agentfsd run` of that branch. So all runs share one connection, with its caches, mappings and locks.
 
+A holder of another kind has the layer of one branch over the home directory (linux/home_layers.py): the kernel says that two
+overlays with one upper directory have undefined results, so the runs of a branch share one.
+
 A holder knows nothing of branches and answers no request of the kernel: it sends the connection's descriptor to the daemon. It
 ends when the daemon closes its socket. Its mount then goes; the mounts of runs stay.
 """
@@ -17,10 +20,10 @@ import sys
 from typing import Any
 
 from agentfsd.fuse.held_locks import HolderLocks
-from agentfsd.linux import mounts, namespaces, process_info, process_syscalls
+from agentfsd.linux import home_layers, mounts, namespaces, process_info, process_syscalls
 
 MAX_MESSAGE_BYTES = 1 << 16
-NEW, MOUNT, COPY, LOCK = "new", "mount", "copy", "lock"
+NEW, MOUNT, COPY, LOCK, HOME = "new", "mount", "copy", "lock", "home"
 
 _FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # we end with our socket instead
 
@@ -60,32 +63,37 @@ def _hold(daemon: socket.socket) -> None:
     """Run a holder until the daemon closes its socket; never return."""
     try:
         holder = _Holder()
-        while (message := receive(daemon)[0]) is not None:
+        while True:
+            message, received = receive(daemon)
+            if message is None:
+                break
             descriptors: list[int] = []
             try:
-                reply = holder.answer(message, descriptors)
+                reply = holder.answer(message, received, descriptors)
             except OSError as exc:
                 reply = {"errno": exc.errno, "why": exc.strerror}
             body = encode({**reply, "number": message["number"]})
             send(daemon, body, descriptors if "errno" not in reply else [])
-            for fd in descriptors:
+            for fd in (*descriptors, *received):
                 os.close(fd)
     finally:
         os._exit(0)
 
 
 class _Holder:
-    """The mount of one branch, and the locks that are held there."""
+    """The mount of one branch, and the locks that are held there; or a layer over the home directory."""
 
     def __init__(self) -> None:
         self._place = ""
         self._process = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._locks = HolderLocks("", self._process)
 
-    def answer(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+    def answer(self, message: dict[str, Any], received: list[int], descriptors: list[int]) -> dict[str, Any]:
         """Answer a request; append the descriptors to send to *descriptors*. OSError."""
         if message["op"] == MOUNT:
             return self._mount(message["place"], frozenset(message["options"]), descriptors)
+        if message["op"] == HOME:
+            return self._cover_home(message, received)
         if self._place != "/":
             self._stand_alone()
         if message["op"] == LOCK:
@@ -101,6 +109,16 @@ class _Holder:
         if is_owner:
             descriptors.append(os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC))
         return {"device": process_info.device_at(os.getpid(), place)}
+
+    def _cover_home(self, message: dict[str, Any], prepared: list[int]) -> dict[str, Any]:
+        """Mount a layer over the home directory, in namespaces that were *prepared*, or in new ones."""
+        if prepared:
+            home_layers.enter(*prepared)
+        else:
+            home_layers.prepare(message["home"], message["layers"])
+        home_layers.mount(message["layer"], message["source"])
+        self._place = home_layers.MERGED
+        return {}
 
     def _stand_alone(self) -> None:
         """Drop all other mounts of this namespace: they would stay here after users unmount them. Needs the daemon to answer."""

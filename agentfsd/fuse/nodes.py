@@ -287,6 +287,12 @@ class NodeTable:
             yield self.top
         yield from self.views_of(tree_id)
 
+    def all_views(self) -> Iterator[TreeView]:
+        """Return every view of the connection."""
+        yield self.top
+        for node in self._view_dirs:
+            yield from node.views.values()
+
     def drop_views(self, tree_id: str) -> None:
         """Drop the views of a branch or snapshot that was deleted."""
         for node in self._view_dirs:

@@ -200,11 +200,11 @@ async def all_taken(owed: Mapping[Notifier, int]) -> None:
 
 
 def _messages(item: list[Names] | list[int]) -> Iterator[bytes]:
-    for one in item:
-        if isinstance(one, int):
-            yield _inode(one, _ATTRIBUTES_ONLY)
+    for notice in item:
+        if isinstance(notice, int):
+            yield _inode(notice, _ATTRIBUTES_ONLY)
             continue
-        directory, names = one
+        directory, names = notice
         for name in names:
             yield _pack(_NOTIFY_INVAL_ENTRY, _INVAL_ENTRY.pack(directory, len(name), _EXPIRE_ONLY) + name + b"\0")
         yield _inode(directory, _ALL_DATA)

@@ -153,7 +153,9 @@ class _Requests(pyfuse3.Operations):
         A request on an open file does not say who makes it: the thread that opened the file stands for it.
         """
         if op not in _BY_HANDLE:
-            return (0 if op in _ABOUT_NONE else args[0]), next((one.pid for one in args if isinstance(one, RequestContext)), 0)
+            return (0 if op in _ABOUT_NONE else args[0]), next(
+                (argument.pid for argument in args if isinstance(argument, RequestContext)), 0
+            )
         handle = self._conn.handles.get(args[0])
         if isinstance(handle, FileHandle):
             node = self._conn.nodes.find_file(handle.inode)

@@ -18,11 +18,11 @@ def credentials_of(caller: Caller, groups: Iterable[int] | None = None) -> Crede
 
     *groups*: the supplementary groups, when they are known already.
     """
-    told = _status(caller.pid)
+    fields = _status(caller.pid)
     if groups is None:
-        groups = map(int, told.get("Groups", "").split())
-    umask = _umask(told)
-    all_groups, privileged = frozenset({caller.gid, *groups}), _is_privileged(caller, told)
+        groups = map(int, fields.get("Groups", "").split())
+    umask = _umask(fields)
+    all_groups, privileged = frozenset({caller.gid, *groups}), _is_privileged(caller, fields)
     return Credentials(caller.uid, caller.gid, all_groups, privileged, _DEFAULT_UMASK if umask is None else umask)
 
 
@@ -31,17 +31,17 @@ def umask_of(caller: Caller) -> int | None:
     return _umask(_status(caller.pid))
 
 
-def _umask(told: dict[str, str]) -> int | None:
-    return int(told["Umask"], 8) if "Umask" in told else None
+def _umask(fields: dict[str, str]) -> int | None:
+    return int(fields["Umask"], 8) if "Umask" in fields else None
 
 
-def _is_privileged(caller: Caller, told: dict[str, str]) -> bool:
+def _is_privileged(caller: Caller, fields: dict[str, str]) -> bool:
     """Root ignores permission bits, unless it has dropped CAP_DAC_OVERRIDE or is root only in its own user namespace."""
     if caller.uid != 0:
         return False
-    if not told:
+    if not fields:
         return True
-    if not int(told.get("CapEff", "0"), 16) & _CAP_DAC_OVERRIDE:
+    if not int(fields.get("CapEff", "0"), 16) & _CAP_DAC_OVERRIDE:
         return False
     try:
         return os.stat(f"/proc/{caller.pid}/ns/user").st_ino == os.stat("/proc/self/ns/user").st_ino

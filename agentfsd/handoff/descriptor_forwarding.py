@@ -38,7 +38,10 @@ _SOON_S = 0.0005
 
 
 class WantedDescriptor(NamedTuple):
-    """``flags`` of open(2). ``copies``: content may be copied up for this (but not with *require_reflink*)."""
+    """The descriptor that a process asks for: ``flags`` of open(2); ``copies``: whether content may be copied up for it.
+
+    With the setting *require_reflink*, nothing is copied.
+    """
 
     flags: int
     require_reflink: bool = False
@@ -46,6 +49,7 @@ class WantedDescriptor(NamedTuple):
 
     @property
     def writes(self) -> bool:
+        """Whether the process may write through it."""
         return self.flags & os.O_ACCMODE != os.O_RDONLY
 
 
@@ -112,7 +116,7 @@ def _run(copy: Copy) -> None:
 
 
 class Forwarding:
-    """``why_not``: what keeps this daemon from giving out descriptors at all, "" for nothing."""
+    """Gives out real descriptors. ``why_not`` is the reason why this daemon gives out none, or ""."""
 
     def __init__(
         self,
@@ -123,9 +127,16 @@ class Forwarding:
         most: int,
         read_only: bool = False,
     ) -> None:
-        """*write_back*: returns when the kernel has written what it had of files that changed; *pages_back_soon*: whether it
-        has of one file, for which the event loop waits so many seconds or a little more. *most*: files at a time. *read_only*:
-        nothing is to be changed here, not even where content lies."""
+        """Prepare to give out descriptors.
+
+        Args:
+            write_back: Returns when the kernel has written back all changed pages.
+            pages_back_soon: Returns whether the kernel has written back the pages of one file; it blocks the event loop for about
+                the given number of seconds at most.
+            why_not: The reason why no descriptors are given out; "" for none.
+            most: The maximum number of files at a time.
+            read_only: Whether nothing may be changed here, not even where content lies.
+        """
         self.overlay, self.why_not = overlay, why_not
         self.settings: ForwardingSettings = forwarding_settings.load(overlay.store)
         self.given = 0  # descriptors, ever
@@ -145,6 +156,7 @@ class Forwarding:
         return "shim" if self.settings.enabled and not self.why_not else "off"
 
     def set(self, name: str, value: str) -> None:
+        """Change a setting. Raises Refusal as forwarding_settings.check()."""
         with self.overlay.store.transaction() as tx:
             self.put(tx, name, value)
 
@@ -166,7 +178,7 @@ class Forwarding:
         if wanted is None:
             return
         if not 0 <= wanted.flags <= _FLAGS_MOST:
-            raise Refusal(errno.EINVAL, "bad-flags", f"{wanted.flags} are no flags of open(2)", "give such as os.O_RDWR")
+            raise Refusal(errno.EINVAL, "bad-flags", f"{wanted.flags} are not flags of open(2)", "give flags such as os.O_RDWR")
         if wanted.flags & os.O_DIRECT:
             raise declined("direct input and output goes through the mount", "leave O_DIRECT out")
         if len(self._loans) >= self._most:

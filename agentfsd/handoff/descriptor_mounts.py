@@ -34,5 +34,6 @@ class DescriptorMounts:
         return ""
 
     def close(self) -> None:
+        """Close the mounts."""
         while self._held:
             os.close(self._held.pop())

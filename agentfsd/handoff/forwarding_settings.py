@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ForwardingSettings:
-    """Source: InterposeConfig of the AgentFS specification. See wire.InterposeReply for what each one means."""
+    """The parsed settings. wire.InterposeReply explains each. Source: InterposeConfig of the AgentFS specification."""
 
     enabled: bool
     eager_upperization: bool
@@ -40,7 +40,7 @@ def _switch(value: str) -> str:
 def _number_of_bytes(value: str) -> str:
     size = bytes_of(value)
     if size is None:
-        raise invalid(f"{value!r} is no number of bytes", "give a number, such as 1048576, 64M or 2G")
+        raise invalid(f"{value!r} is not a number of bytes", "give a number, such as 1048576, 64M or 2G")
     return str(size)
 
 
@@ -67,6 +67,7 @@ def texts(store: Store) -> dict[str, str]:
 
 
 def load(store: Store) -> ForwardingSettings:
+    """Return the parsed settings of an overlay."""
     values = texts(store)
     return ForwardingSettings(
         values["enabled"] == "on", values["eager_upperization"] == "on", int(values["max_copy_bytes"]),

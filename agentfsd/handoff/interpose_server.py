@@ -64,6 +64,7 @@ class InterposeConversation:
             return True
 
     def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
 
@@ -146,6 +147,7 @@ class InterposeServer:
                 del self._conversations[pid]
 
     def close(self) -> None:
+        """Close every connection."""
         heard = [conversation for those in self._conversations.values() for conversation in those.values()]
         for conversation in [*heard, *self._unheard]:
             conversation.close()

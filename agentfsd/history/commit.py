@@ -27,17 +27,18 @@ from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttrib
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.repositories.before import OriginBefore
 from agentfsd.repositories.fitting import Fitted, Sides, fit
-from agentfsd.repositories.joining import Manner
+from agentfsd.repositories.gathering import Workshops
+from agentfsd.repositories.git_database_paths import Finder, rank_of
+from agentfsd.repositories.joining import REAL_DIRECTORY, Manner
 from agentfsd.repositories.reading import at
 from agentfsd.types import PathChange
 
 Rule = Literal["refuse", "merge", "force"]  # what to do with a path that has changed in the lower since the branch changed it
 
-_REAL = "the real directory"
 LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # arguments: branch name, whether only git branches are committed
-    "refuse": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", only_forward=not beside),
-    "merge": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge"),
-    "force": lambda name, beside: Manner((_REAL, name), "beside" if beside else "merge", "theirs"),
+    "refuse": lambda name, beside: Manner((REAL_DIRECTORY, name), "beside" if beside else "merge", only_forward=not beside),
+    "merge": lambda name, beside: Manner((REAL_DIRECTORY, name), "beside" if beside else "merge"),
+    "force": lambda name, beside: Manner((REAL_DIRECTORY, name), "beside" if beside else "merge", "theirs"),
 }
 
 
@@ -87,7 +88,8 @@ def plan(
         manner = LOWER_MANNERS[rule](name, as_branches)
         moved = {path: pair for path, pair in pairs.items() if planner.has_moved(pair)}
         sides = Sides(OriginBefore(overlay.trees.side(None), tree, planner.origin_of), overlay.trees.side(None), tree)
-        fitted = yield from fit(overlay.parts, sides, moved, pairs, manner, always=True)
+        with Workshops(overlay.parts) as workshops:
+            fitted = yield from fit(workshops, overlay.parts, sides, moved, pairs, manner, always=True)
         planner.add_fits(fitted)
         chosen = {} if as_branches else {path: pair for path, pair in pairs.items() if path not in fitted.decided}
     for done, pair in enumerate(chosen.values()):
@@ -164,6 +166,7 @@ class _Planner:
             pair.new.lower_path: pair.new.lower for pair in pairs
             if pair.new is not None and pair.new.id and pair.new.lower_path is not None
         }  # fmt: skip
+        self._finder = Finder(lambda path: at(tree, path) is not None or origin.now_in_lower(tree, path) != NO_LOWER)
         self.plan = Plan()
 
     def add(self, pair: EntryPair) -> None:
@@ -275,26 +278,31 @@ class _Planner:
         """Add the steps, conflicts and messages for git repositories. Each path that is removed has a step of its own."""
         self.plan.conflicts += [PathConflict(*clash) for clash in fitted.clashes]
         self.plan.said += fitted.said
-        for one in sorted(fitted.fits, key=lambda one: one.path):
-            expected = _identity(origin.now_in_lower(self._tree, one.path))
-            if one.source is None:
-                if expected != ABSENT:
-                    self._note(one.path, None)
-                    self.plan.steps.append(Remove(one.path, expected))
+        needed = {above for change in fitted.fits if change.source is not None for above in _directories(change.path)}
+        for change in sorted(fitted.fits, key=lambda change: change.path):
+            expected = _identity(origin.now_in_lower(self._tree, change.path))
+            if change.source is None:
+                if expected != ABSENT and change.path not in needed:
+                    self._note(change.path, None)
+                    self.plan.steps.append(Remove(change.path, expected, self._rank(change.path, gone=True)))
                 continue
-            self._make_directories(one.path)
-            if one.content is None:
-                self._note(one.path, one.source)
-                self._put(one.path, one.source, expected, None)
+            self._make_directories(change.path)
+            if change.content is None:
+                self._note(change.path, change.source)
+                self._put(change.path, change.source, expected, None)
             else:
-                self._note(one.path, None, same=False)
-                look = one.look or attributes_of(one.source)
-                told = FileAttributes(look.mode, look.uid, look.gid, look.atime_ns, look.mtime_ns, look.xattrs)
-                self._puts[one.path] = Put(one.path, told, BytesContent(one.content), expected=expected)
-                self.plan.steps.append(self._puts[one.path])
+                self._note(change.path, None, same=False)
+                look = change.look or attributes_of(change.source)
+                attributes = FileAttributes(look.mode, look.uid, look.gid, look.atime_ns, look.mtime_ns, look.xattrs)
+                rank = self._rank(change.path, gone=False)
+                self._puts[change.path] = Put(change.path, attributes, BytesContent(change.content), expected=expected, rank=rank)
+                self.plan.steps.append(self._puts[change.path])
+
+    def _rank(self, path: bytes, *, gone: bool) -> int:
+        return rank_of(self._finder.member(path), gone=gone)
 
     def _make_directories(self, path: bytes) -> None:
-        """Plan the directories above *path* that the lower lacks.
+        """Plan the directories above *path* that the lower lacks, or has a file in the place of.
 
         Each gets the attributes that it has in the branch, or those of the directory above it if the branch has none there.
         """
@@ -302,9 +310,15 @@ class _Planner:
         for directory in _directories(path):
             inode = at(self._tree, directory)
             like = inode if inode is not None and inode.is_dir else like
-            if directory not in self._puts and origin.now_in_lower(self._tree, directory) == NO_LOWER:
+            if directory not in self._puts and not self._is_lower_directory(directory):
                 self._note(directory, inode)
-                self._put(directory, like, ABSENT, None)
+                self._put(directory, like, _identity(origin.now_in_lower(self._tree, directory)), None)
+
+    def _is_lower_directory(self, path: bytes) -> bool:
+        try:
+            return stat.S_ISDIR(self._tree.lower.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def _note(self, path: bytes, inode: Inode | None, *, same: bool = True) -> None:
         self.plan.changed.append(path)
@@ -321,7 +335,7 @@ class _Planner:
             self._displaced.add(path)  # even with force, the writer must find no new name in it
         expected = _identity(_in_lower(pair)) if displaced or self._rule != "force" else None
         if pair.new is None:
-            self.plan.steps.append(Remove(path, expected))
+            self.plan.steps.append(Remove(path, expected, self._rank(path, gone=True)))
         elif _is_new(pair) or "content" in pair.what:
             self._put(path, pair.new, expected, content, pair.shown)
         else:
@@ -337,7 +351,8 @@ class _Planner:
         if inode.is_file:
             source = BytesContent(content) if content is not None else self._source(inode, attributes.size)
         target = self._tree.readlink(inode) if stat.S_ISLNK(inode.mode) else b""
-        put = Put(path, _as_told(inode, attributes), source, target, attributes.rdev, link, expected)
+        rank = self._rank(path, gone=False)
+        put = Put(path, _as_told(inode, attributes), source, target, attributes.rdev, link, expected, rank)
         self._puts[path] = put
         self.plan.steps.append(put)
 
@@ -376,15 +391,15 @@ class _Planner:
 
         A directory that the branch and the lower have both created is merged with the lower's after the commit.
         """
-        told = {step.path for step in self.plan.steps}
-        above = {path.rpartition(b"/")[0] for path in told if path}
-        for path in sorted(above - told):
+        stepped = {step.path for step in self.plan.steps}
+        above = {path.rpartition(b"/")[0] for path in stepped if path}
+        for path in sorted(above - stepped):
             node = at(self._tree, path) if path not in differing else None
             if node is not None and node.is_dir:
                 self.plan.steps.append(Adjust(path, _as_told(node, inode_stat.attributes(node))))
                 self.plan.same.append(Same(path, node.id, node.lower_path))
         known = {one.path for one in self.plan.same}
-        for directory in sorted({directory for path in told for directory in _directories(path)} - known):
+        for directory in sorted({directory for path in stepped for directory in _directories(path)} - known):
             node = at(self._tree, directory)
             if node is not None and node.is_dir and node.lower_path is None:
                 self.plan.same.append(Same(directory, node.id, attributes=False))

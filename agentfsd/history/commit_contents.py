@@ -7,6 +7,8 @@ from agentfsd.types import Backstore, Lower
 
 
 class ObjectContent(NamedTuple):
+    """The content of an object of the backstore. ``size`` is in bytes."""
+
     backstore: Backstore
     number: int
     size: int
@@ -20,6 +22,8 @@ class ObjectContent(NamedTuple):
 
 
 class LowerContent(NamedTuple):
+    """The content of a file of the lower."""
+
     lower: Lower
     path: bytes
     size: int
@@ -29,6 +33,8 @@ class LowerContent(NamedTuple):
 
 
 class BytesContent:
+    """A content in memory."""
+
     def __init__(self, data: bytes) -> None:
         self._data, self.size = data, len(data)
 

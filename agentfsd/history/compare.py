@@ -45,6 +45,8 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
+    """The pairs to compare, and what to return about them."""
+
     pairs: list[Pair]
     stat_only: bool
     context_lines: int

@@ -35,9 +35,9 @@ class ExecutedFile(NamedTuple):
 
 
 def find_executed(old: Tree, new: Tree, changed: Iterable[bytes], patterns: Sequence[str]) -> list[ExecutedFile]:
-    """Find the *changed* paths, sorted, whose name or new content makes a program run something.
+    """Find the *changed* paths, sorted, whose name or new content makes a program execute something.
 
-    For content and attributes, only what *old* did not have already counts. *patterns* of names are as in .gitignore.
+    Content and attributes count only if *old* did not have them already. *patterns* of names are as in .gitignore.
     """
     files = []
     for path in sorted(set(changed)):

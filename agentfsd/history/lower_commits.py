@@ -1,7 +1,7 @@
-"""Commits into the real directory: may it be written now, what the journal notes, and what the branch keeps afterwards.
+"""Commits into the real directory: check whether one may be written, make its journal, and adapt the branch afterwards.
 
-Everything here is plain functions. The caller runs them in its event loop, but ``write``, ``end`` and ``clean`` in a thread: they
-block, and touch the lower and the journal only, never the database.
+These are plain functions. The caller runs them in its event loop, but ``write``, ``end`` and ``clean`` in a thread: they block,
+and touch only the lower and the journal, never the database.
 """
 
 import errno
@@ -43,12 +43,12 @@ class Interrupted(NamedTuple):
 
     @property
     def same(self) -> list[settling.Same]:
-        """What the branch and the real directory have alike once the commit is done."""
+        """The paths that are the same in the branch and in the real directory once the commit is done."""
         return msgspec.json.decode(self.note["same"], type=list[settling.Same])
 
 
 class WriteOutcome(NamedTuple):
-    """What became of the lower."""
+    """The result of writing a commit, or of finishing or undoing one."""
 
     done: bool  # the lower has what was committed
     conflicts: list[PathConflict]  # somebody changed these paths meanwhile; nothing was done
@@ -70,7 +70,7 @@ class LowerCommits:
 
     @property
     def lower(self) -> HostLower:
-        """The lower, which can be written.
+        """The lower, if commits can be written to it.
 
         Raises:
             Refusal: This kind of lower cannot be written.
@@ -103,7 +103,7 @@ class LowerCommits:
 
     @staticmethod
     def note(plan: commit.Plan, branch_id: str, tree: Tree, *, partial: bool) -> dict[str, str]:
-        """Say what the journal keeps for whoever ends this commit after a kill."""
+        """Return what the journal records, so that the commit can be finished or undone after a kill."""
         return {
             "branch": branch_id, "layer": str(tree.head), "whole": "" if partial else "yes",
             "paths": json.dumps([b64encode(change.path).decode() for change in plan.listed.changes]),
@@ -113,14 +113,14 @@ class LowerCommits:
     def write(
         self, plan: commit.Plan, note: Mapping[str, str], *, cancelled: Callable[[], bool], staging: Progress, applying: Progress
     ) -> WriteOutcome:
-        """Write the plan into the lower; blocks. Once the first name has changed, it runs to the end.
+        """Write the plan into the lower. It blocks. Once the first name has changed, it runs to the end.
 
         Args:
             plan: The steps.
-            note: What the journal keeps.
-            cancelled: Whether the caller has gone; heeded while nothing has changed.
-            staging: Is told how far the new files are made.
-            applying: Is told how far they have changed places with the old ones.
+            note: What the journal records.
+            cancelled: Returns whether the client has gone. It is asked only until the first name changes.
+            staging: Called with the progress of creating the new files.
+            applying: Called with the progress of exchanging them with the old files.
 
         Raises:
             Refusal: The commit is impossible, or was cancelled.
@@ -146,12 +146,12 @@ class LowerCommits:
         return Interrupted(pending.phase, pending.note)
 
     def end(self, pending: Interrupted, *, abort: bool, progress: Progress) -> WriteOutcome:
-        """Finish an interrupted commit, or take it back; blocks.
+        """Finish an interrupted commit, or undo it. It blocks.
 
         Args:
             pending: The commit.
-            abort: Take it back, unless all names have changed already.
-            progress: Is told how far the work is.
+            abort: Undo it, unless all names have changed already.
+            progress: Called with the progress.
         """
         originals = commit_writer.originals(self._state)
         try:
@@ -167,9 +167,9 @@ class LowerCommits:
         commit_writer.resume(self.lower, self._state)
 
     def know_again(self, originals: list[tuple[bytes, Identity]]) -> None:
-        """Note files that an undone commit took out of the lower and put back.
+        """Record files that an undone commit took out of the lower and put back.
 
-        The commit changed their change time and nothing else, so a branch must not take them for somebody's change.
+        Only their change time differs. Without this, branches would take it for a change by somebody else.
         """
         touched = {}
         for path, original in originals:

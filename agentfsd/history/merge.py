@@ -1,6 +1,8 @@
-"""Three-way merge of trees: what each side made of the base decides; text that both changed is merged by libgit2.
+"""Three-way merge of two trees.
 
-It decides and changes nothing: the result is a list of steps for core/transplant.py. Everything that git cannot hold (modes,
+A path that one side changed is taken from that side; libgit2 merges text that both sides changed.
+
+This module decides and changes nothing: the result is a list of steps for core/transplant.py. What git cannot hold (modes,
 owners, extended attributes, empty directories, special files) is merged here by the same rule.
 """
 
@@ -24,6 +26,7 @@ from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
 from agentfsd.repositories import fitting
 from agentfsd.repositories.before import TreeBefore
+from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder
 from agentfsd.repositories.joining import Manner, Way
 from agentfsd.repositories.reading import has
@@ -35,7 +38,14 @@ Steps = Generator[tuple[int, int, str], None, "MergeOutcome"]
 
 
 class Step(NamedTuple):
-    """What is to happen at *path* of our side: become what *source* is (None: go), with another *content* and *look*."""
+    """A change to make at *path* of our side.
+
+    Attributes:
+        path: The path.
+        source: The inode that the path becomes; None removes the path.
+        content: The content to write instead of the source's; None keeps the source's.
+        look: The attributes to set instead of the source's; None keeps the source's.
+    """
 
     path: bytes
     source: Inode | None
@@ -45,10 +55,15 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PathConflict:
-    """``kind``: content, binary, add/add, modify/delete, rename/rename, rename/delete, type, symlink, special or attributes.
+    """A conflict at one path.
 
-    ``excerpt``: the first lines that differ, ours and theirs, where there are any. ``source``: the branch that was not merged
-    for it. ``against``: the branches whose changes it clashes with.
+    Attributes:
+        kind: content, binary, add/add, modify/delete, rename/rename, rename/delete, rename/add, type, symlink, special or
+            attributes.
+        message: What is wrong, in words.
+        excerpt: The first differing line of ours and of theirs; both are "" if there is none.
+        source: The branch that was not merged because of the conflict.
+        against: The branches whose changes it conflicts with.
     """
 
     path: bytes
@@ -60,7 +75,7 @@ class PathConflict:
 
 
 class MergeDecision(NamedTuple):
-    """Both sides had changed *path*, and *winner* ("" for both, as text) has it its way."""
+    """A path that both sides changed, and whose change was taken. ``winner`` is "" if both were kept, as text."""
 
     path: bytes
     kind: str
@@ -69,7 +84,12 @@ class MergeDecision(NamedTuple):
 
 @dataclass(slots=True)
 class MergeOutcome:
-    """``decided``: where ``Rules.favor`` chose; ``marked``: files with conflict markers in them."""
+    """The result of merge().
+
+    Attributes:
+        decided: The conflicts that ``Rules.favor`` decided.
+        marked: The files with conflict markers.
+    """
 
     steps: list[Step] = field(default_factory=list)
     conflicts: list[PathConflict] = field(default_factory=list)
@@ -80,9 +100,14 @@ class MergeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``favor``: what wins where both sides changed the same; "" makes that a conflict. ``whole_files``: never merge by lines.
-    ``markers``: write text conflicts into the files, between markers, instead of refusing. ``way``: how histories of git come
-    together."""
+    """How to merge.
+
+    Attributes:
+        favor: The side that wins a conflict; "" for neither, union for both.
+        whole_files: A file that both sides changed is a conflict, whichever lines they changed.
+        markers: Write text conflicts into the files, between markers, instead of reporting them.
+        way: How to join git histories.
+    """
 
     favor: Favor = ""
     whole_files: bool = False
@@ -91,10 +116,10 @@ class Rules:
 
 
 def git_favor(path: bytes) -> Favor:
-    """How files of a git repository come together that git writes in passing: its index, its logs, what it last did.
+    """Return the side that wins a conflict in a file that git writes by itself, such as the index or a log; "" for other files.
 
-    Otherwise no two branches in which somebody asked `git status` could be merged. Refs clash as any other text does, but
-    are never given markers (is_in_git).
+    Without this rule, two branches in which somebody ran `git status` could not be merged. Refs conflict like any other text, but
+    never get markers (is_in_git).
     """
     _, found, inside = (b"/" + path).rpartition(b"/.git/")
     if not found:
@@ -105,7 +130,7 @@ def git_favor(path: bytes) -> Favor:
 
 
 def is_in_git(path: bytes, mine: Inode, his: Inode) -> bool:
-    """Whether it is a file of a git repository's database, bare ones too, or leads to one (a file named ``.git``)."""
+    """Return whether a path is in a git database, also of a bare repository, or is a file named ``.git``, which points to one."""
     if b"/.git/" in b"/" + path + b"/":
         return True
     finder = Finder(lambda name: has(mine.tree, name) or has(his.tree, name))
@@ -113,12 +138,22 @@ def is_in_git(path: bytes, mine: Inode, his: Inode) -> bool:
 
 
 def merge(
-    parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = (),
+    workshops: Workshops, parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = (),
     names: tuple[str, str] = ("ours", "theirs"),
 ) -> Steps:  # fmt: skip
-    """What leads from *ours* to the merge of both. Yields (done, total, what); the trees must hold still.
+    """Merge two trees, in steps that yield (done, total, what). The trees must not change meanwhile.
 
-    *wanted*: what *theirs* changed at other paths stays out. *names*: those of our branch and of theirs.
+    Args:
+        parts: The parts of the overlay.
+        base: The state from which both sides started.
+        ours: The tree to merge into.
+        theirs: The tree to merge.
+        rules: How to merge.
+        wanted: The only paths of *theirs* to merge; empty for all.
+        names: The names of our branch and of theirs, for messages.
+
+    Returns:
+        The steps that turn *ours* into the merged tree, and the conflicts.
     """
     mine: dict[bytes, EntryPair] = {}
     his: dict[bytes, EntryPair] = {}
@@ -133,15 +168,16 @@ def merge(
     fitted = fitting.Fitted()
     if not wanted:
         manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
-        fitted = yield from fitting.fit(parts, fitting.Sides(TreeBefore(base), ours, theirs), mine, his, manner)
+        sides = fitting.Sides(TreeBefore(base, theirs), ours, theirs)
+        fitted = yield from fitting.fit(workshops, parts, sides, mine, his, manner)
     for path in list(his) if rules.way == "beside" else fitted.decided:
         mine.pop(path, None)
         his.pop(path, None)
     _part_additions(theirs, his, mine, ours)
     _part_additions(ours, mine, his, None)
     merger = _Merger(rules, mine, his, names)
-    merger.outcome.steps += [Step(*one) for one in fitted.fits]
-    merger.outcome.conflicts += [PathConflict(*one) for one in fitted.clashes]
+    merger.outcome.steps += [Step(*fields) for fields in fitted.fits]
+    merger.outcome.conflicts += [PathConflict(*fields) for fields in fitted.clashes]
     merger.outcome.said += fitted.said
     yield from merger.read()
     for done, path in enumerate(sorted(his)):
@@ -151,10 +187,11 @@ def merge(
 
 
 def _add_unseen(theirs: Tree, his: dict[bytes, EntryPair], unseen: list[bytes]) -> None:
-    """What *theirs* made, our side never saw, and the lower has got since with the same content is an addition.
+    """Count *unseen* paths of theirs as additions.
 
-    The base shows the lower's, so that it is no change. Left out, it would look as if our side had removed it. Of git's objects,
-    that goes for the lower's own as well: commits that come may need them.
+    *theirs* made these files, our side never saw them, and the lower has got files with the same content since. The base shows
+    the lower's, so the comparison reports no change. Without this, it would look as if our side had removed them. For git
+    objects, objects that only the lower has count too, because commits of theirs may need them.
     """
     finder = Finder(lambda name: has(theirs, name))
     while unseen:
@@ -171,9 +208,9 @@ def _add_unseen(theirs: Tree, his: dict[bytes, EntryPair], unseen: list[bytes]) 
 def _part_additions(
     tree: Tree, changes: dict[bytes, EntryPair], others: dict[bytes, EntryPair], other: Tree | None
 ) -> None:  # fmt: skip
-    """What *tree* made before the lower got something there is added by both, and not changed from what the lower has.
+    """Treat files that *tree* made before the lower got something at the same path as additions, not changes.
 
-    *other*: the other tree, where what it shows of the lower is an addition of its own.
+    *other*: the other tree, if what it shows of the lower counts as its own addition.
     """
     seen = SeenNames(tree)
     for path, pair in list(changes.items()):
@@ -197,7 +234,7 @@ def _find(tree: Tree, path: bytes) -> Inode | None:
 
 
 class _Merger:
-    """*mine* and *his*: what each side changed, by path. A path that a rename explains is decided with its other name."""
+    """Decides path by path. *mine* and *his*: what each side changed, by path. Both paths of a rename are decided together."""
 
     def __init__(
         self, rules: Rules, mine: dict[bytes, EntryPair], his: dict[bytes, EntryPair], names: tuple[str, str]
@@ -213,7 +250,7 @@ class _Merger:
     # -- renames
 
     def read(self) -> Generator[tuple[int, int, str], None, None]:
-        """Finds renames where they could matter: when the other side changed or removed what went."""
+        """Find renames, if the other side changed or removed any file that is gone."""
         for changes, other, moves in ((self._mine, self._his, self._my_moves), (self._his, self._mine, self._his_moves)):
             if not any(_went(pair) and pair.path in other for pair in changes.values()):
                 continue
@@ -228,6 +265,7 @@ class _Merger:
     # -- one path
 
     def decide(self, path: bytes) -> None:
+        """Decide about one path that the other side changed."""
         if path in self._decided:
             return
         his, mine = self._his[path], self._mine.get(path)
@@ -255,7 +293,7 @@ class _Merger:
             self.outcome.steps.append(Step(path, his.new))
 
     def _not_a_directory(self, path: bytes) -> bytes:
-        """What our side put where the other side's *path* needs a directory; b"" for nothing."""
+        """Return the path that our side made a file and that *path* of the other side needs as a directory; b"" for none."""
         parts = path.split(b"/")
         for depth in range(1, len(parts)):
             mine = self._mine.get(b"/".join(parts[:depth]))
@@ -278,7 +316,7 @@ class _Merger:
         self._conflict(path, "modify/delete", f"deleted in {sides[0]}, changed in {sides[1]}", Step(path, his.new))
 
     def _decide_both(self, at: bytes, base: Inode | None, mine: Inode, his: Inode) -> None:
-        """What both have, and at least one has changed; the result goes to *at*."""
+        """Decide about a file that both sides have and at least one has changed. The result goes to *at*."""
         if stat.S_IFMT(mine.mode) != stat.S_IFMT(his.mode):
             self._conflict(at, "type", "another kind of file on each side", Step(at, his))
         elif tree_diff.same_content(mine, his) or (base is not None and _unchanged(base, his)):
@@ -296,12 +334,12 @@ class _Merger:
     def _merge_look(
         self, path: bytes, base: Inode | None, mine: Inode, his: Inode, *, source: Inode, content: bytes | None = None
     ) -> None:  # fmt: skip
-        """Three-way, attribute by attribute; of what both sides made the same, ours."""
-        one, two = attributes_of(mine), attributes_of(his)
-        old = attributes_of(base) if base is not None else two
+        """Merge each attribute three-way. If both sides made the same change, ours is kept."""
+        our_attributes, their_attributes = attributes_of(mine), attributes_of(his)
+        old = attributes_of(base) if base is not None else their_attributes
         chosen, clashes = {}, []
         for name in ("mode", "uid", "gid", "xattrs"):
-            was, here, there = getattr(old, name), getattr(one, name), getattr(two, name)
+            was, here, there = getattr(old, name), getattr(our_attributes, name), getattr(their_attributes, name)
             chosen[name] = there if here == was else here
             if here not in (was, there) and there != was:
                 clashes.append(name)
@@ -311,8 +349,8 @@ class _Merger:
             return
         if clashes:
             self._note_decision(path, "attributes")
-        if source is not mine or content is not None or chosen != {name: getattr(one, name) for name in chosen}:
-            times = attributes_of(source) if content is None else one._replace(mtime_ns=time.time_ns())
+        if source is not mine or content is not None or chosen != {name: getattr(our_attributes, name) for name in chosen}:
+            times = attributes_of(source) if content is None else our_attributes._replace(mtime_ns=time.time_ns())
             self.outcome.steps.append(Step(path, source, content, times._replace(**chosen)))
 
     # -- renames on one side or both
@@ -320,21 +358,21 @@ class _Merger:
     def _decide_moved(self, path: bytes, mine: EntryPair, his: EntryPair, here: bytes | None, there: bytes | None) -> None:
         new = here or there
         assert new is not None
-        one, two = self._mine[here].new if here else mine.new, self._his[there].new if there else his.new
+        our_inode, their_inode = self._mine[here].new if here else mine.new, self._his[there].new if there else his.new
         self._decided |= {here or new, there or new}
         if here and there and here != there:
             text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
-            for name, theirs in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, two))):
+            for name, theirs in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, their_inode))):
                 self._conflict(name, "rename/rename", text, theirs)
-        elif one is None or two is None:
+        elif our_inode is None or their_inode is None:
             sides = self._names if here else self._names[::-1]
             text = f"renamed from {_shown(path)} in {sides[0]}, deleted in {sides[1]}"
-            self._conflict(new, "rename/delete", text, Step(new, two))
+            self._conflict(new, "rename/delete", text, Step(new, their_inode))
         elif not (here and there) and new in (self._his if here else self._mine):
             text = f"{_shown(path)} was renamed to a name that the other side added"
             self._conflict(new, "rename/add", text, Step(path, None), Step(new, self._his[new].new))
         else:
-            self._move(path, mine.old, one, two, new, by_him=not here)
+            self._move(path, mine.old, our_inode, their_inode, new, by_him=not here)
 
     def _move(self, path: bytes, base: Inode | None, mine: Inode, his: Inode, new: bytes, *, by_him: bool) -> None:
         before = len(self.outcome.steps)
@@ -347,7 +385,7 @@ class _Merger:
     # -- conflicts and text
 
     def _conflict(self, path: bytes, kind: str, message: str, *theirs: Step, excerpt: tuple[str, str] = ("", "")) -> None:
-        """*theirs*: what to do where their side wins."""
+        """Record a conflict, or decide it by the rules. *theirs*: the steps to take if their side wins."""
         favor = self._rules.favor or git_favor(path)
         if favor not in ("ours", "theirs"):
             self.outcome.conflicts.append(PathConflict(path, kind, message, excerpt))
@@ -362,7 +400,7 @@ class _Merger:
             self.outcome.decided.append(MergeDecision(path, kind, winner))
 
     def _merge_text(self, path: bytes, base: Inode | None, mine: Inode, his: Inode) -> bytes | None:
-        """The merged content; None when that is a conflict (which is then entered) or one side is taken whole."""
+        """Return the merged content; None if there is a conflict, which is then recorded, or if one side is taken whole."""
         was, here, there = (
             content_of(inode) if inode is not None and _is_text_size(inode) else None for inode in (base, mine, his)
         )
@@ -391,6 +429,7 @@ class _Merger:
 
 
 def content_of(inode: Inode) -> bytes:
+    """Return the whole content of a file."""
     fd = content_fd(inode)
     with open(fd, "rb", buffering=0) as file:
         os.lseek(fd, 0, os.SEEK_SET)

@@ -1,4 +1,4 @@
-"""Merging branches: from names to a branch that holds the result, in one step or not at all."""
+"""Merge branches: from names to a branch that holds the result. The target changes in one transaction or not at all."""
 
 import errno
 import itertools
@@ -11,11 +11,13 @@ from agentfsd.core import origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree
+from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import MergeDecision, MergeOutcome, PathConflict, Rules, Step, merge
 from agentfsd.history.paths import touches
 from agentfsd.repositories import git_database_paths
+from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.telling import tell
 
 _T = TypeVar("_T")
@@ -25,16 +27,24 @@ _ATTEMPTS = 3  # the last one lets nobody change anything meanwhile
 
 @dataclass(frozen=True, slots=True)
 class Author:
+    """The process that asked for a merge; its pid is 0 if unknown."""
+
     pid: int = 0
     command: str = ""
 
 
 @dataclass(slots=True)
 class Merged:
-    """``listed``: what is different in the target now; ``how``: merged, fast-forward, or nothing.
+    """The result of a merge of branches.
 
-    ``merged`` and ``left``: names of the sources that the target has now, and of those that had conflicts. ``sources``: which of
-    them changed a path. ``decided``, ``marked``: as in MergeOutcome, with the name of the source.
+    Attributes:
+        how: merged, fast-forward or nothing.
+        listed: What differs in the target now.
+        merged: The names of the sources that were merged.
+        left: The names of the sources that had conflicts.
+        sources: The sources that changed a path, by path.
+        decided: As in MergeOutcome, with the name of the source.
+        marked: Likewise.
     """
 
     how: str = "nothing"
@@ -54,7 +64,7 @@ class Merged:
             self.sources.setdefault(path, []).append(source)
 
     def leave(self, source: str, target: str, conflicts: Iterable[PathConflict]) -> None:
-        """Note that *source* was left out."""
+        """Note that *source* was not merged."""
         self.left.append(source)
         for conflict in conflicts:
             against = tuple(self.sources.get(conflict.path, ())) or (target,)
@@ -75,11 +85,23 @@ def merge_branches(
     overlay: Overlay, sources: Sequence[str], target: str, rules: Rules, author: Author, *, dry_run: bool = False,
     wanted: tuple[bytes, ...] = (), leave_conflicting: bool = False, objects: Objects = _nobody_objects,
 ) -> Progress:  # fmt: skip
-    """Merges each source, in order, into the branch *target*. With conflicts, or *dry_run*, nothing has changed.
+    """Merge each source, in order, into the branch *target*.
 
-    *leave_conflicting*: a source with conflicts is left out, and the others are merged. *wanted*: only these paths; that is no
-    merge that a later one could start from. *objects* to what would be different: given the old tree, the new one and the
-    paths, it says which are conflicts.
+    If there are conflicts, or with *dry_run*, the target does not change.
+
+    Args:
+        overlay: The overlay.
+        sources: Refs of the branches and snapshots to merge.
+        target: The branch to merge into.
+        rules: How to merge.
+        author: The process that asks.
+        dry_run: Change nothing.
+        wanted: The only paths to merge; empty for all. A later merge does not start from such a merge.
+        leave_conflicting: Leave out sources with conflicts, and merge the others.
+        objects: Given the old tree, the new tree and the changed paths, return further conflicts.
+
+    Raises:
+        Refusal: ``invalid`` if a source is the target or is named twice; ``target-moves`` if the target changes too fast.
     """
     target_id = overlay.refs.branch(target).id
     ids = [overlay.refs.find(source).id for source in sources]
@@ -96,7 +118,7 @@ def merge_branches(
 
 
 def _at_once(steps: Generator[tuple[int, int, str], None, _T]) -> Generator[tuple[int, int, str], None, _T]:
-    """The same without a pause."""
+    """Run all steps without a pause, so that nothing else changes meanwhile."""
     try:
         while True:
             next(steps)
@@ -117,10 +139,11 @@ def _attempt(
     leave_conflicting: bool,
     objects: Objects,
 ) -> Generator[tuple[int, int, str], None, Merged | None]:
-    """None when the target was changed meanwhile."""
+    """Try the merge once. Return None if the target has changed meanwhile."""
     result, target = Merged(), overlay.refs.branch(target_id).name
     with ExitStack() as held:
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
+        workshops = held.enter_context(Workshops(overlay.parts))
         seen, now, merged = ours.head, ours, list[tuple[str, int]]()
         for source in ids:
             name, theirs = overlay.refs.find(source).name, held.enter_context(overlay.trees.frozen(source))
@@ -141,7 +164,7 @@ def _attempt(
                 merged.append((source, theirs.head))
                 continue
             base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
-            outcome = yield from merge(overlay.parts, base, now, theirs, rules, wanted, (target, name))
+            outcome = yield from merge(workshops, overlay.parts, base, now, theirs, rules, wanted, (target, name))
             result.how = "merged"
             if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
                 result.leave(name, target, conflicts)
@@ -165,10 +188,11 @@ def _attempt(
 
 
 def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
-    """Whether taking all of *theirs* over is no merge of the two.
+    """Return whether a fast-forward to *theirs* would differ from a merge of the two.
 
-    It would bring back what the lower had before, in files that nobody changed there, or hide what the lower got meanwhile in
-    a directory that *theirs* had made, or take over what git has checked out or is doing in *theirs*.
+    That is so if a fast-forward would restore old content of the lower in files that nobody changed, hide what the lower has got
+    in a directory that *theirs* made, or refs that the lower has got, or take over the checked-out branch or an unfinished git
+    operation of *theirs*.
     """
     unseen: list[bytes] = []
     for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, unseen=unseen):
@@ -176,12 +200,21 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
             return True
         if unseen or (pair is not None and (pair.unseen or tree_diff.only_lower_moved(pair))):
             return True
+        if pair is not None and _is_moved_ref(theirs, pair):
+            return True
         yield 0, 0, "changes"
     return bool(unseen)
 
 
+def _is_moved_ref(theirs: Tree, pair: EntryPair) -> bool:
+    """Return whether the lower has got commits at a ref since *theirs* changed it."""
+    if pair.within is None or not git_database_paths.may_be_ref(pair.path):
+        return False
+    return origin.has_moved(theirs, pair.within, pair.path.rpartition(b"/")[2], pair.new)
+
+
 def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[int, int, str], None, None]:
-    """First what comes, then what goes: a directory goes when nothing is left in it."""
+    """Apply the steps: first those that add or change, then those that remove, since a directory is removed when it is empty."""
     transplant = Transplant(tree)
     coming = sorted((step for step in outcome.steps if step.source is not None), key=lambda step: step.path)
     going = sorted((step.path for step in outcome.steps if step.source is None), reverse=True)
@@ -200,7 +233,9 @@ def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[i
 def restore_paths(
     overlay: Overlay, target: str, ref: str, wanted: tuple[bytes, ...], author: Author
 ) -> Generator[tuple[int, int, str], None, ListedChanges | None]:
-    """Has some paths of a branch be what they are in *ref*, all of them or none; what changed, None for nothing at all."""
+    """Make some paths of a branch equal to those of *ref*, all of them or none. Return what changed; None: there was nothing
+    to do.
+    """
     target_id, source = overlay.refs.branch(target).id, overlay.refs.find(ref).id
     for attempt in range(_ATTEMPTS):
         steps = _restore_attempt(overlay, target_id, source, wanted, author)

@@ -54,6 +54,7 @@ class Objects:
         self.repository.set_odb(odb)
 
     def blob(self, data: bytes) -> pygit2.Oid:
+        """Store a content and return its id."""
         return self.repository.create_blob(data)
 
     def data(self, oid: pygit2.Oid) -> bytes:

@@ -6,7 +6,7 @@ It must never compare contents: compare.py does that, in another process if the 
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import msgspec
 from pygit2.enums import FileMode
@@ -32,7 +32,14 @@ _SPECIAL = {
 
 
 def read(
-    old: Tree, new: Tree, changes: list[PathChange], wanted: tuple[bytes, ...], spool_fd: int, *, stat_only: bool
+    old: Tree,
+    new: Tree,
+    changes: list[PathChange],
+    wanted: tuple[bytes, ...],
+    spool_fd: int,
+    *,
+    stat_only: bool,
+    keeps_back: Callable[[bytes], bool] = lambda path: False,
 ) -> Generator[Progress, None, list[Pair]]:
     """Copy both versions of the changed files into an empty spool, in steps that yield their progress.
 
@@ -45,6 +52,7 @@ def read(
         wanted: The only paths to read, as paths.parse() returns them; empty for all.
         spool_fd: The spool.
         stat_only: Skip the content of files above MAX_FILE_BYTES instead of refusing.
+        keeps_back: Tells which paths to leave out, because the caller must not read them.
 
     Returns:
         Where the contents are in the spool, in the order of *changes*.
@@ -55,6 +63,8 @@ def read(
     reader = _Reader(old, new, spool_fd, stat_only)
     pairs: list[Pair] = []
     for done, status, old_path, path in _Files(old, new, changes, wanted):
+        if any(path_ is not None and keeps_back(path_) for path_ in (old_path, path)):
+            continue
         pair = yield from reader.pair(status, old_path, path, (done, len(changes), "reading what changed"))
         if pair is not None:
             pairs.append(msgspec.structs.replace(pair, lower_moved=changes[done].lower_moved))
@@ -125,19 +135,19 @@ class _Reader:
         self, status: str, old_path: bytes | None, path: bytes | None, progress: Progress
     ) -> Generator[Progress, None, Pair | None]:
         """Copy one path's versions to the spool. Return None for a directory without a note, and for a path deleted by now."""
-        one, two = _find(self._old, old_path), _find(self._new, path)
+        old_inode, new_inode = _find(self._old, old_path), _find(self._new, path)
         shown = path if path is not None else old_path
         assert shown is not None
-        sizes = self._size(self._old, one), self._size(self._new, two)
-        note = self._beyond_git(one, two)
-        same = one is not None and two is not None and _same_source(one, two)
+        sizes = self._size(self._old, old_inode), self._size(self._new, new_inode)
+        note = self._beyond_git(old_inode, new_inode)
+        same = old_inode is not None and new_inode is not None and _same_source(old_inode, new_inode)
         too_large = not same and max(sizes) > MAX_FILE_BYTES
         if too_large and not self._stat_only:
             raise _too_large(shown)
         before = after = None
         if not too_large:
-            before = yield from self._content(self._old, one, same, progress)
-            after = yield from self._content(self._new, two, same, progress)
+            before = yield from self._content(self._old, old_inode, same, progress)
+            after = yield from self._content(self._new, new_inode, same, progress)
             if before is None and after is None and not note:
                 return None
         before_path = old_path if old_path is not None else shown
@@ -182,25 +192,25 @@ class _Reader:
             os.close(fd)
         return start, self._end - start
 
-    def _beyond_git(self, one: Inode | None, two: Inode | None) -> str:
+    def _beyond_git(self, old_inode: Inode | None, new_inode: Inode | None) -> str:
         """Describe in words what git's format cannot express of a change."""
-        if one is None or two is None or stat.S_IFMT(one.mode) != stat.S_IFMT(two.mode):
-            notes = [_whole(self._old, one, "removed"), _whole(self._new, two, "added")]
-        elif one.id or two.id or one.lower_path != two.lower_path:
-            notes = self._attributes(one, two)
+        if old_inode is None or new_inode is None or stat.S_IFMT(old_inode.mode) != stat.S_IFMT(new_inode.mode):
+            notes = [_whole(self._old, old_inode, "removed"), _whole(self._new, new_inode, "added")]
+        elif old_inode.id or new_inode.id or old_inode.lower_path != new_inode.lower_path:
+            notes = self._attributes(old_inode, new_inode)
         else:  # both are the same object of the lower, which moved with its directory
             notes = []
         return ", ".join(part for part in notes if part)
 
-    def _attributes(self, one: Inode, two: Inode) -> list[str]:
-        old, new = inode_stat.attributes(one), inode_stat.attributes(two)
+    def _attributes(self, old_inode: Inode, new_inode: Inode) -> list[str]:
+        old, new = inode_stat.attributes(old_inode), inode_stat.attributes(new_inode)
         old_mode, new_mode = stat.S_IMODE(old.mode), stat.S_IMODE(new.mode)
         notes = []
         if (old_mode ^ new_mode) & ~0o111 or (old_mode != new_mode and _git_mode(old.mode) == _git_mode(new.mode)):
             notes.append(f"mode {old_mode:04o} -> {new_mode:04o}")
         if (old.uid, old.gid) != (new.uid, new.gid):
             notes.append(f"owner {old.uid}:{old.gid} -> {new.uid}:{new.gid}")
-        if all_xattrs(self._old, one) != all_xattrs(self._new, two):
+        if all_xattrs(self._old, old_inode) != all_xattrs(self._new, new_inode):
             notes.append("extended attributes")
         if old.rdev != new.rdev:
             notes.append("another device")
@@ -220,11 +230,17 @@ def _git_mode(mode: int) -> int:
     return FileMode.BLOB_EXECUTABLE if stat.S_ISREG(mode) and mode & 0o100 else FileMode.BLOB
 
 
-def _same_source(one: Inode, two: Inode) -> bool:
+def _same_source(old_inode: Inode, new_inode: Inode) -> bool:
     """Tell whether two files have the same object or lower file as their data, so that neither needs to be read."""
-    if not one.is_file or not two.is_file or one.content != two.content or one.anonymous or two.anonymous:
+    if (
+        not old_inode.is_file
+        or not new_inode.is_file
+        or old_inode.content != new_inode.content
+        or old_inode.anonymous
+        or new_inode.anonymous
+    ):
         return False
-    return one.content != 0 or one.lower_path == two.lower_path
+    return old_inode.content != 0 or old_inode.lower_path == new_inode.lower_path
 
 
 def _lost(path: bytes, why: DamagedContent) -> Refusal:

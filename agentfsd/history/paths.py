@@ -19,7 +19,7 @@ def _plain(path: bytes) -> bytes:
     names = path.split(b"/")
     if path.startswith(b"/") or b".." in names or b"\0" in path:
         shown = path.decode("utf-8", "backslashreplace")
-        raise invalid(f"{shown!r} is no path below the root", "name it relative to the root, without '..'", "bad-path")
+        raise invalid(f"{shown!r} is not a path below the root", "name it relative to the root, without '..'", "bad-path")
     return b"/".join(name for name in names if name not in (b"", b"."))
 
 

@@ -52,7 +52,7 @@ def settle(
         whole: Whether everything was committed, and no process is in the branch.
         once: Id of the commit. A second call with it skips what must be done only once.
     """
-    if moved := {one.source: one.path for one in same if one.source is not None and one.source != one.path}:
+    if moved := {entry.source: entry.path for entry in same if entry.source is not None and entry.source != entry.path}:
         overlay.lower_changes.moved(moved, once)
     if not overlay.refs.exists(branch_id):
         return
@@ -62,11 +62,11 @@ def settle(
         return
     with overlay.store.transaction() as tx:
         _join_directories(tx, tree, same)
-    for done, one in enumerate(sorted(same)):
+    for done, entry in enumerate(sorted(same)):
         if tree.detached:  # another state has replaced it
             return
         with overlay.store.transaction() as tx:
-            _know_anew(tx, tree, one)
+            _know_anew(tx, tree, entry)
         yield done, len(same), "settling"
 
 
@@ -85,11 +85,11 @@ def _join_directories(tx: Transaction, tree: Tree, same: list[Same]) -> None:
     Names there that the branch has removed, or has never seen, stay hidden.
     """
     seen = SeenNames(tree)
-    for one in sorted(same):
-        inode = _where(tree, one.path, one.inode) if one.inode else None
-        if inode is not None and inode.is_dir and inode.lower_path is None and _is_directory(tree.lower, one.path):
-            _join_directory(tx, inode, one.path, seen)
-        elif inode is None and (row := seen.row(one.path)) is not None and origin.now_in_lower(tree, one.path) == NO_LOWER:
+    for entry in sorted(same):
+        inode = _where(tree, entry.path, entry.inode) if entry.inode else None
+        if inode is not None and inode.is_dir and inode.lower_path is None and _is_directory(tree.lower, entry.path):
+            _join_directory(tx, inode, entry.path, seen)
+        elif inode is None and (row := seen.row(entry.path)) is not None and origin.now_in_lower(tree, entry.path) == NO_LOWER:
             origin_rows.put(tree.store, OriginRow(row.dir, row.name, tree.head, *NO_LOWER, row.since_ns, 0))
 
 
@@ -113,15 +113,15 @@ def _is_directory(lower: Lower, path: bytes) -> bool:
         return False
 
 
-def _know_anew(tx: Transaction, tree: Tree, one: Same) -> None:
-    inode = _where(tree, one.path, one.inode) if one.inode else None
-    if inode is not None and one.attributes:
+def _know_anew(tx: Transaction, tree: Tree, entry: Same) -> None:
+    inode = _where(tree, entry.path, entry.inode) if entry.inode else None
+    if inode is not None and entry.attributes:
         copyup.materialize(tx, inode)
-        origin.follow(tx, inode, one.path)
-    parent, _, name = one.path.rpartition(b"/")
+        origin.follow(tx, inode, entry.path)
+    parent, _, name = entry.path.rpartition(b"/")
     directory = _at(tree, parent)
-    if one.path and directory is not None and directory.id and directory.is_dir:
-        origin.renew(tx, directory, name, one.path)
+    if entry.path and directory is not None and directory.id and directory.is_dir:
+        origin.renew(tx, directory, name, entry.path)
 
 
 def _at(tree: Tree, path: bytes) -> Inode | None:

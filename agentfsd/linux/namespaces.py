@@ -48,6 +48,13 @@ def enter_mounts_beside(user_namespace: int | None) -> None:
     _make_private()
 
 
+def enter_copy_of_mounts(user_namespace: int, mount_namespace: int) -> None:
+    """Enter a private copy of another mount namespace, which belongs to *user_namespace*. Both are descriptors."""
+    syscalls.enter_namespace(user_namespace, CLONE_NEWUSER)
+    syscalls.enter_namespace(mount_namespace, CLONE_NEWNS)
+    syscalls.unshare(CLONE_NEWNS)
+
+
 def _make_private() -> None:
     syscalls.mount(None, b"/", None, MS_REC | MS_PRIVATE)
 

@@ -7,7 +7,7 @@ original that the move took out. So both directions can be restarted at any time
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
 import msgspec
@@ -46,18 +46,18 @@ class Moves:
 
     # -- forward
 
-    def apply(self, again: bool, told: Told) -> None:
+    def apply(self, again: bool, progress: Told) -> None:
         """Make every move, then every attribute change.
 
         Args:
             again: whether an earlier call may have made some of the moves.
-            told: called with the number of moves after each directory.
+            progress: called with the number of moves after each directory.
 
         Raises:
             Drifted: somebody else changed a path. Some moves have been made then.
         """
         drifted = []
-        for directory_fd, moves in self._by_directory():
+        for directory_fd, moves in self._by_directory(self._journal.moves):
             for move in moves:
                 try:
                     if directory_fd < 0:
@@ -66,15 +66,15 @@ class Moves:
                         (self._put if move.ino else self._remove)(move, directory_fd)
                 except _Drift:
                     drifted.append(move.path)
-            told(len(moves))
+            progress(len(moves))
             if drifted:
                 raise Drifted(drifted)
         for change in sorted(self._journal.changes, key=lambda change: change.path, reverse=True):
             self._change(change)
 
-    def _by_directory(self) -> Iterator[tuple[int, list[Move]]]:
+    def _by_directory(self, wanted: Iterable[Move]) -> Iterator[tuple[int, list[Move]]]:
         """Yield a descriptor for each directory together with its moves; -1 if the directory no longer exists."""
-        for parent, group in groupby(self._journal.moves, key=lambda move: parent_of(move.path)):
+        for parent, group in groupby(wanted, key=lambda move: parent_of(move.path)):
             moves = list(group)
             try:
                 directory = self._lower.renew(parent)
@@ -193,11 +193,11 @@ class Moves:
 
     # -- back
 
-    def undo(self, told: Told) -> None:
-        """Put every original back and restore the times of its directory.
+    def undo(self, progress: Told) -> None:
+        """Put every original back, the last one first, and restore the times of its directory.
 
         Args:
-            told: called with the number of moves after each directory.
+            progress: called with the number of moves after each directory.
 
         Raises:
             Refusal: something else now has the name of an original. Everything else was undone.
@@ -206,13 +206,13 @@ class Moves:
         for change in sorted(self._journal.changes, key=lambda change: change.path):
             if change.old is not None:
                 self._change_back(change, change.old)
-        for directory_fd, moves in self._by_directory():
+        for directory_fd, moves in self._by_directory(reversed(self._journal.moves)):
             blocked += [move for move in moves if not self._undo_move(move, directory_fd)]
-            told(len(moves))
+            progress(len(moves))
         for times in sorted(self._journal.directories, key=lambda times: times.path, reverse=True):
             self._set_times(times)
         if blocked:
-            raise _in_the_way(self._journal, blocked, self._original(blocked[0]))
+            raise _in_the_way(self._journal, blocked[::-1], self._original(blocked[-1]))
 
     def _change_back(self, change: AttributeChange, old: FileAttributes) -> None:
         try:

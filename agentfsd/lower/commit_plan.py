@@ -44,7 +44,8 @@ class Put(msgspec.Struct, frozen=True):
 
     The Put of a directory creates it empty; each of its entries has its own Put. Puts with the same nonzero ``link`` are names of
     one file, and the first one determines its content. ``expected`` is what the path must lead to before the commit; None accepts
-    anything.
+    anything. Names whose steps have a lower ``rank`` change first, and change back last; of the names in a new directory, that of
+    the directory counts.
     """
 
     path: bytes
@@ -54,15 +55,17 @@ class Put(msgspec.Struct, frozen=True):
     rdev: int = 0  # devices
     link: int = 0
     expected: Identity | None = None
+    rank: int = 0
 
 
 class Remove(msgspec.Struct, frozen=True):
     """Remove a file, or a directory and everything in it. A path that does not exist is no error unless ``expected`` names
-    something.
+    something. ``rank``: as in Put.
     """
 
     path: bytes
     expected: Identity | None = None
+    rank: int = 0
 
 
 class Adjust(msgspec.Struct, frozen=True):

@@ -70,12 +70,13 @@ class Staging:
         self._count += 1
         return b"%x" % self._count
 
-    def put(self, put: Put, told: Told) -> bytes:
-        """Create a file that has its own name in the staging directory, and return that name. *told* is called with its size in
-        bytes.
+    def put(self, put: Put, progress: Told) -> bytes:
+        """Create a file that has its own name in the staging directory, and return that name.
+
+        *progress* is called with the file's size in bytes.
         """
         name = self.new_name()
-        told(self._make(put, self.fd, name, name))
+        progress(self._make(put, self.fd, name, name))
         return name
 
     def inode_numbers(self) -> dict[bytes, int]:
@@ -90,12 +91,12 @@ class Staging:
             return numbers
         return {name: os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino for name in numbers}
 
-    def put_inside(self, puts: Iterable[Put], told: Told) -> None:
+    def put_inside(self, puts: Iterable[Put], progress: Told) -> None:
         """Create the files inside new directories.
 
         Args:
             puts: the files, sorted by directory and name.
-            told: called with the size in bytes of each.
+            progress: called with the size in bytes of each.
         """
         for parent, group in groupby(puts, key=lambda put: parent_of(put.path)):
             place = self._places.get(parent)
@@ -105,7 +106,7 @@ class Staging:
             try:
                 for put in group:
                     name = name_of(put.path)
-                    told(self._make(put, fd, name, place + b"/" + name))
+                    progress(self._make(put, fd, name, place + b"/" + name))
             finally:
                 os.close(fd)
 

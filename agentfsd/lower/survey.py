@@ -23,8 +23,8 @@ from agentfsd.types import CONTROL_DIR
 
 
 class Survey:
-    """The examined steps. ``tops`` are Puts and Removes by (directory, name) with the identities of the originals; ``inside`` are
-    Puts in new directories.
+    """The examined steps. ``tops`` are Puts and Removes by (rank, directory, name) with the identities of the originals;
+    ``inside`` are Puts in new directories.
     """
 
     def __init__(self, lower: HostLower) -> None:
@@ -49,6 +49,7 @@ class Survey:
             self._check_mounts(step)
         for parent, group in groupby(tops, key=lambda step: parent_of(step.path)):
             self._look_into(parent, list(group))
+        self.tops.sort(key=lambda top: top[0].rank)
         for adjust in adjusts:
             self._look_at(adjust)
         if self._drifted:
@@ -181,7 +182,7 @@ def _check_path(step: Step) -> None:
     if not step.path and isinstance(step, Adjust):
         return
     if not is_plain(step.path):
-        raise invalid(f"{os.fsdecode(step.path)!r} is no path beneath the root")
+        raise invalid(f"{os.fsdecode(step.path)!r} is not a path beneath the root")
     if step.path == CONTROL_DIR or step.path.startswith(CONTROL_DIR + b"/"):
         raise invalid(f"{os.fsdecode(step.path)!r}: only agentfsd writes there")
 

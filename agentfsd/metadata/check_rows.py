@@ -1,4 +1,4 @@
-"""The queries of those who check a state directory: fsck in a running daemon, doctor and repair where none runs."""
+"""Queries for checking a state directory: fsck in a running daemon; doctor and repair without one."""
 
 from agentfsd.metadata import inspection
 from agentfsd.metadata.row_store import Store

@@ -68,12 +68,12 @@ def _say_unused(path: str) -> None:
 
 
 def made_at(path: str) -> float | None:
-    """When the copy was made (Unix time); None without one."""
+    """Return when the copy was made, in seconds since 1970; None if there is no copy."""
     return os.path.getmtime(path + COPY) if os.path.exists(path + COPY) else None
 
 
 def keep_damaged(path: str) -> str:
-    """Copies the database and what lies beside it into a new directory, for whoever may want to look; that directory."""
+    """Copy the database and the files next to it into a new directory, as evidence. Return that directory."""
     stamp = time.strftime("damaged-%Y%m%dT%H%M%SZ", time.gmtime())
     place = os.path.join(os.path.dirname(path), stamp)
     while os.path.exists(place):
@@ -86,7 +86,7 @@ def keep_damaged(path: str) -> str:
 
 
 def go_back(path: str) -> None:
-    """Puts the copy in the database's place; call keep_damaged() first. FileNotFoundError without a copy."""
+    """Replace the database by the copy. Call keep_damaged() first. Raises FileNotFoundError if there is no copy."""
     for part in ("", SUFFIX):
         _copy_file(path + COPY + part, f"{path}{part}.new", share=True)
     for part in ("-wal", JOURNAL):

@@ -30,12 +30,14 @@ class Database:
         self._is_closed = False
 
     def execute(self, text: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        """Run one statement and return its cursor."""
         if self._redo is not None and text.startswith(_CHANGES):
             self._redo.append((text, values))
         return self._connection.execute(text, values)
 
     @property
     def in_operation(self) -> bool:
+        """Whether an operation is open."""
         return self._redo is not None
 
     @property
@@ -50,6 +52,7 @@ class Database:
     # -- operations
 
     def begin(self) -> None:
+        """Begin an operation."""
         if not self._connection.in_transaction:
             self.execute("BEGIN IMMEDIATE")
         self.execute("SAVEPOINT operation")

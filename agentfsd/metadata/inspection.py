@@ -242,23 +242,23 @@ def _check_journal(path: str, commits: int, in_use: bool, findings: Findings) ->
 def _check_commits(path: str, commits: int, header: Header, findings: Findings) -> None:
     missing = header.commits - commits
     if missing > 0:
-        what = (
+        problem = (
             f"{'the last commit' if missing == 1 else f'the last {missing} commits'} of the database "
             f"{'is' if missing == 1 else 'are'} missing (up to 500 operations each): "
             f"{os.path.basename(path)}-wal is damaged or was cut short"
         )
-        _lost(findings, what, strictly=commits < header.synced)
+        _lost(findings, problem, strictly=commits < header.synced)
     elif findings.power_failed:
         findings.is_proven = False
 
 
-def _lost(findings: Findings, what: str, *, strictly: bool) -> None:
+def _lost(findings: Findings, problem: str, *, strictly: bool) -> None:
     """Report a loss. It counts as damage, unless the power failed and the data had never been synced."""
     if strictly or not findings.power_failed:
-        findings.damage.append(what)
+        findings.damage.append(problem)
         return
     findings.is_proven = False
-    findings.notes.append(f"{what}; the machine was started anew since, so this may be what was never synced")
+    findings.notes.append(f"{problem}; the machine was started anew since, so this may be what was never synced")
 
 
 def _count(number: int, noun: str) -> str:

@@ -114,6 +114,7 @@ class WriteAheadLog:
         self._page_bytes = 0
 
     def follow(self) -> None:
+        """Read what was added to the log since the last call."""
         head = os.pread(self.fd, _LOG_HEADER.size, 0)
         if len(head) < _LOG_HEADER.size:
             self._restart(b"", 0)

@@ -1,4 +1,4 @@
-"""Read many rows of layers at once, for work that would else make a query for each file."""
+"""Read many rows of layers at once, for work that would otherwise need a query for each file."""
 
 from collections.abc import Iterator
 
@@ -14,9 +14,11 @@ _OBJECTS = "SELECT id, layer FROM object WHERE id IN (SELECT content FROM inode 
 
 
 class Prefetch:
-    """All versions of every inode that has a row in one of the layers, with the objects and names of these.
+    """All versions of every inode that has a row in one of the layers, with their objects and names.
 
-    ``names``: (directory, name, layer) by inode; ``objects``: the layer that owns each.
+    Attributes:
+        names: (directory, name, layer) of each name, by inode.
+        objects: The layer that owns each object.
     """
 
     def __init__(self) -> None:

@@ -50,6 +50,7 @@ class Transaction:
         self._regrets: list[Callable[[], object]] = []
 
     def set(self, target: object, **values: object) -> None:
+        """Set attributes of *target*; if the transaction fails, they get their old values back."""
         for key, value in values.items():
             self._undo.append((target, key, getattr(target, key), True))
             setattr(target, key, value)
@@ -121,12 +122,12 @@ class Store:
 
     @classmethod
     def open(cls, path: str, lower_identity: str, *, mends: bool = False) -> "Store":
-        """Open or create the database at *path*. ":memory:": one that ends with the process.
+        """Open or create the database at *path*. The database ":memory:" ends with the process.
 
         Args:
             path: The database file.
             lower_identity: The lower that the state belongs to.
-            mends: Open a damaged database too, and go on with what is there.
+            mends: Open a damaged database too, and continue with what is there.
 
         Raises:
             Refusal: It was made for another lower or by a newer version, cannot be read, or is damaged (without *mends*).
@@ -231,7 +232,7 @@ class Store:
         self._next.clear()
 
     def as_oserror(self, exc: sqlite3.Error) -> OSError:
-        """Return the error as an OSError, with the file system's errno where it can be found out."""
+        """Return the error as an OSError, with the file system's errno if it can be determined."""
         code = getattr(exc, "sqlite_errorcode", 0)
         number = _ERRNO.get(code & 0xFF, errno.EIO)
         if code == sqlite3.SQLITE_IOERR_WRITE and self._path != ":memory:":
@@ -239,6 +240,7 @@ class Store:
         return OSError(number, f"the metadata database failed: {exc}")
 
     def transaction(self) -> Transaction:
+        """Return a context manager that runs its block as one transaction. Transactions do not nest."""
         return Transaction(self)
 
     def sync(self) -> None:
@@ -262,10 +264,12 @@ class Store:
         return total
 
     def value(self, key: str) -> str:
+        """Return a stored value of the state directory; "" if there is none."""
         row = self.db.execute("SELECT value FROM fact WHERE key = ?", (key,)).fetchone()
         return str(row[0]) if row else ""
 
     def put_value(self, key: str, value: str) -> None:
+        """Store a value of the state directory."""
         self.db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value))
 
     def next_id(self, name: str) -> int:
@@ -290,6 +294,7 @@ class Store:
             self.forget_ids()
 
     def reserved(self, name: str) -> int:
+        """Return the highest number that was handed out or reserved."""
         row = self.db.execute("SELECT reserved FROM counter WHERE name = ?", (name,)).fetchone()
         return int(row[0]) if row else 2
 

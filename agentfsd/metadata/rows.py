@@ -38,6 +38,8 @@ class InodeRow(NamedTuple):
 
 
 class BranchRow(NamedTuple):
+    """A branch, column by column as schema.py explains them."""
+
     id: str
     name: str
     head: int
@@ -48,6 +50,8 @@ class BranchRow(NamedTuple):
 
 
 class SnapshotRow(NamedTuple):
+    """A snapshot, likewise."""
+
     id: str
     name: str
     branch: str
@@ -64,6 +68,8 @@ class SnapshotRow(NamedTuple):
 
 
 class OriginRow(NamedTuple):
+    """What the lower had at a name when a branch changed it, likewise."""
+
     dir: int
     name: bytes
     layer: int
@@ -77,6 +83,8 @@ class OriginRow(NamedTuple):
 
 
 class UndoRow(NamedTuple):
+    """An entry of the undo log, likewise."""
+
     id: int
     kind: str
     branch_id: str

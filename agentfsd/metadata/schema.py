@@ -3,7 +3,7 @@
 The DDL says what is stored; code that disagrees with it is wrong. It needs SQLite 3.31 or newer.
 """
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 DDL = """
 -- Values of the whole state directory, by key:
@@ -150,6 +150,14 @@ CREATE TABLE seal (
     size    INTEGER NOT NULL,       -- bytes
     digest  BLOB NOT NULL           -- BLAKE2b of the content, 16 bytes
 );
+
+-- Rules by path: which paths are hidden, denied, asked about or read-only. The last one that matches a path decides.
+CREATE TABLE rule (
+    scope     TEXT NOT NULL,        -- a branch's id; '': bound processes of every branch; '*': everybody
+    position  INTEGER NOT NULL,     -- the order within the scope
+    text      TEXT NOT NULL,        -- verb and pattern, such as "deny secrets/**"
+    PRIMARY KEY (scope, position)
+) WITHOUT ROWID;
 """
 
 # MIGRATIONS[n] turns a version n database into version n + 1.
@@ -185,5 +193,11 @@ UPDATE snapshot SET kind = 'tagged' WHERE kind = '' AND tag <> '' AND length(nam
     AND name = substr(branch, 1, 100) || '-' || CAST(CAST(substr(name, length(substr(branch, 1, 100)) + 2) AS INTEGER) AS TEXT);
 INSERT OR IGNORE INTO fact SELECT 'policy.retention.keep_named', 'no' FROM fact
     WHERE key = 'policy.retention.keep_tagged' AND value = 'no';
+""",
+    # An older daemon would not enforce rules: it must refuse the state.
+    5: """
+CREATE TABLE IF NOT EXISTS rule (
+    scope TEXT NOT NULL, position INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (scope, position)
+) WITHOUT ROWID;
 """,
 }

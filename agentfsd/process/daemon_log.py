@@ -20,7 +20,7 @@ def start_log(config: DaemonConfig, state: state_directory.StateDirectory) -> No
 
 def _level(name: str) -> str:
     if name.lower() not in LEVELS:
-        raise invalid(f"AGENTFS_LOG={name} is no level of a log", f"give one of {', '.join(LEVELS)}")
+        raise invalid(f"AGENTFS_LOG={name} is not a log level", f"give one of {', '.join(LEVELS)}")
     return name.upper()
 
 

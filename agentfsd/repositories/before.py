@@ -1,10 +1,11 @@
-"""What both sides of a merge began with: a tree, or what the lower had when a branch first changed it."""
+"""The common state from which both sides of a merge started: a tree, or the lower as it was when a branch first changed it."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from agentfsd.core import origin
 from agentfsd.core.inode import NO_LOWER
+from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.tree import Tree, join
 from agentfsd.metadata.rows import OriginRow
 from agentfsd.repositories import reading
@@ -14,43 +15,78 @@ UNKNOWN = b"?"  # stands for a content that is not kept: nothing is equal to it
 
 
 class Before(Protocol):
-    """``trees``: those whose object files belong to it."""
+    """The common state. ``trees`` are the trees whose object files belong to it."""
 
     trees: tuple[Tree, ...]
 
     def text(self, path: bytes) -> bytes | None:
-        """A file's content; None where there was none."""
+        """Return a file's content; None if there was no file."""
         ...
 
     def database(self, ours: GitDatabase, theirs: GitDatabase) -> Iterator[GitDatabase | None]:
-        """The database that both sides have, as it was; None at the steps on the way."""
+        """Read the database that both sides have, as it was then. Yields None at each step, and the database last."""
         ...
 
 
 class TreeBefore:
-    """The common state of two branches."""
+    """The common state of two branches, *tree*; *theirs* is the branch whose changes since then are merged.
 
-    def __init__(self, tree: Tree) -> None:
+    Where the common state shows the lower, it shows what the lower has now. Where *theirs* changed that path, the lower had
+    something else then: that is what both began with. A ref that the lower got and *theirs* has never seen was not there.
+    """
+
+    def __init__(self, tree: Tree, theirs: Tree) -> None:
         self.trees: tuple[Tree, ...] = (tree,)
+        self._tree, self._theirs, self._seen = tree, theirs, SeenNames(theirs)
 
     def text(self, path: bytes) -> bytes | None:
-        """See Before."""
-        return reading.text(self.trees[0], path, reading.REFS_BYTES)
+        """See Before. UNKNOWN for what is not kept."""
+        found, now = reading.at(self._tree, path), origin.now_in_lower(self._tree, path)
+        if (found is not None and found.has_own_data) or (found is None and now != NO_LOWER):
+            return reading.text(self._tree, path, reading.REFS_BYTES)
+        row = self._seen.row(path)
+        if row is None:
+            was_seen = reading.has(self._theirs, path) or self._seen.was_removed(path)
+            return reading.text(self._tree, path, reading.REFS_BYTES) if was_seen else None
+        before = origin.identity_of(row)
+        if before == now:
+            return reading.text(self._tree, path, reading.REFS_BYTES)
+        return None if before == NO_LOWER else _kept(self._theirs, row)
 
     def database(self, ours: GitDatabase, theirs: GitDatabase) -> Iterator[GitDatabase | None]:
         """See Before."""
-        return reading.database(self.trees[0], ours.path)
+        made = None
+        for step in reading.database(self._tree, ours.path):
+            made = step
+            yield None
+        if made is None:
+            return
+        packed = reading.packed_refs(self.text(join(ours.path, b"packed-refs")) or b"")
+        for name in sorted(made.refs.keys() | theirs.refs.keys()):
+            if made.refs.get(name) == theirs.refs.get(name):
+                continue
+            value = self.text(join(ours.path, name))
+            made.refs[name] = packed.get(name, b"") if value is None else _value(value)
+            yield None
+        made.refs = {name: value for name, value in made.refs.items() if value}
+        yield made
 
 
 class OriginBefore:
-    """The lower as it was when *branch* changed it, file by file; *lower* is what it is now. *row*: what is known of a path."""
+    """The lower as it was when a branch changed it, file by file.
+
+    Args:
+        lower: The lower as it is now.
+        branch: The branch's tree.
+        row: Returns what was recorded about a path of the lower; None if nothing was.
+    """
 
     def __init__(self, lower: Tree, branch: Tree, row: Callable[[bytes], OriginRow | None]) -> None:
         self.trees: tuple[Tree, ...] = ()
         self._lower, self._branch, self._row = lower, branch, row
 
     def text(self, path: bytes) -> bytes | None:
-        """See Before. UNKNOWN for what is not kept."""
+        """See Before. Returns UNKNOWN if the content was not kept."""
         row, now = self._row(path), origin.now_in_lower(self._lower, path)
         if row is None:
             inode = reading.at(self._branch, path)
@@ -60,16 +96,7 @@ class OriginBefore:
             return None
         if before == now:
             return reading.text(self._lower, path, reading.REFS_BYTES)
-        if not row.lower_size:
-            return b""
-        return self._kept(row) if row.base else UNKNOWN
-
-    def _kept(self, row: OriginRow) -> bytes:
-        file = self._branch.backstore.open(row.base)
-        try:
-            return file.pread(row.lower_size, 0)
-        finally:
-            file.close()
+        return _kept(self._branch, row)
 
     def database(self, ours: GitDatabase, theirs: GitDatabase) -> Iterator[GitDatabase | None]:
         """See Before."""
@@ -88,3 +115,16 @@ class OriginBefore:
 
 def _value(data: bytes) -> bytes:
     return data if data == UNKNOWN else reading.ref_value(data.strip())
+
+
+def _kept(tree: Tree, row: OriginRow) -> bytes:
+    """The lower's content when *tree* changed a file; UNKNOWN where it was not kept."""
+    if not row.lower_size:
+        return b""
+    if not row.base:
+        return UNKNOWN
+    file = tree.backstore.open(row.base)
+    try:
+        return file.pread(row.lower_size, 0)
+    finally:
+        file.close()

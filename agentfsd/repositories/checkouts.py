@@ -1,6 +1,6 @@
-"""Working files of a merge of histories: where both sides have what they committed, a file becomes what git made of it.
+"""Working files of a merge of histories. If both sides have a file as they committed it, it becomes what git's merge made of it.
 
-Where somebody has changed a file since, and not committed that, the plain merge of files decides.
+If a side has uncommitted changes in a file, the plain merge of files decides about it.
 """
 
 import hashlib
@@ -20,7 +20,15 @@ HASHED_BYTES = 1 << 26  # larger files are taken to be changed: the event loop d
 
 
 class CheckoutDecision(NamedTuple):
-    """What becomes of a path of ours. ``stays``: nothing. ``source`` None otherwise: it goes."""
+    """What to do with a working file of our side.
+
+    Attributes:
+        path: The path.
+        stays: Our file stays as it is.
+        source: The inode that the path becomes, unless it stays; None removes the path.
+        content: The content to write instead of the source's.
+        look: The attributes to set instead of the source's.
+    """
 
     path: bytes
     stays: bool
@@ -30,7 +38,15 @@ class CheckoutDecision(NamedTuple):
 
 
 class TrackedFiles:
-    """The files that one repository tracks, in the trees of a merge. *mine* and *his*: what each side changed, by path."""
+    """The files that one repository tracks, in the two trees of a merge.
+
+    Args:
+        ours: Our tree.
+        theirs: The other side's tree.
+        mine: What our side changed, by path.
+        his: What the other side changed, by path.
+        work_tree: The directory that holds the tracked files.
+    """
 
     def __init__(
         self, ours: Tree, theirs: Tree, mine: Mapping[bytes, EntryPair], his: Mapping[bytes, EntryPair], work_tree: bytes
@@ -38,7 +54,7 @@ class TrackedFiles:
         self._ours, self._theirs, self._mine, self._his, self._work_tree = ours, theirs, mine, his, work_tree
 
     def decide(self, joined: Joined) -> Iterator[CheckoutDecision | None]:
-        """What git decides, file by file; None at the steps in between."""
+        """Decide about each file by git's result. Yields None for a file that is left to the plain merge."""
         for name in sorted(joined.to_ours.keys() | joined.to_theirs.keys()):
             yield self._decide(name, joined)
 
@@ -67,7 +83,7 @@ class TrackedFiles:
 
 
 def _entries(from_ours: Difference | None, from_theirs: Difference | None) -> tuple[Entry, Entry, Entry]:
-    """(result, ours, theirs); one that does not differ from the result is the result."""
+    """Return the entries of the result, ours and theirs. A side without a difference has the result's entry."""
     known = from_ours or from_theirs
     assert known is not None
     result = known.new
@@ -75,7 +91,7 @@ def _entries(from_ours: Difference | None, from_theirs: Difference | None) -> tu
 
 
 def is_as(inode: Inode | None, entry: Entry) -> bool:
-    """Whether a file is what a commit says."""
+    """Return whether a file has the type, executable bit and content of a commit's entry. Files above HASHED_BYTES never do."""
     if inode is None or not entry.oid:
         return inode is None and not entry.oid
     if stat.S_ISLNK(inode.mode):
@@ -94,7 +110,7 @@ def _blob_id(data: bytes, entry: Entry) -> bytes:
 
 
 def _look(like: Inode, entry: Entry) -> WantedAttributes:
-    """A new content's attributes: permissions as git has them, the rest as it was."""
+    """Return the attributes for a file with new content: the executable bit of the entry, everything else of *like*."""
     look = attributes_of(like)
     mode = look.mode | (look.mode & 0o444) >> 2 if entry.mode == b"100755" else look.mode & ~0o111
     return look._replace(mode=mode)

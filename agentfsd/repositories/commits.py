@@ -1,4 +1,4 @@
-"""Commits, trees and merges of two commits in a workshop, as git makes them. It knows no refs and no working files."""
+"""Read and create commits and trees in a workshop, and merge two commits, with git. It knows no refs and no working files."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what git takes for a 
 
 
 class Entry(NamedTuple):
-    """What a tree or an index has at a path: git's mode (octal digits) and an object id; both empty for nothing."""
+    """An entry of a tree or index: git's mode in octal digits, and an object id. Both are empty if there is no entry."""
 
     mode: bytes = b""
     oid: bytes = b""
@@ -26,14 +26,14 @@ NOTHING = Entry()
 
 
 class Difference(NamedTuple):
-    """``old`` and ``new`` at one path of two trees."""
+    """The entries of two trees at one path."""
 
     old: Entry
     new: Entry
 
 
 class Clash(NamedTuple):
-    """A path that git could not merge. ``message`` is git's, without its CONFLICT."""
+    """A path that git could not merge. ``message`` is git's message without "CONFLICT"."""
 
     path: bytes
     kind: str
@@ -42,7 +42,10 @@ class Clash(NamedTuple):
 
 @dataclass(slots=True)
 class MergedTrees:
-    """What git made of two commits. ``stages``: what each side has where they clash, by stage (1 base, 2 ours, 3 theirs)."""
+    """The result of git's merge of two commits.
+
+    ``stages``: the entries of a conflict by path and stage (1 base, 2 ours, 3 theirs).
+    """
 
     tree: bytes
     clashes: list[Clash] = field(default_factory=list)
@@ -54,10 +57,11 @@ class Unrelated(Exception):
 
 
 class Commits:
-    """Reads and makes commits in *workshop*."""
+    """Reads and creates commits in *workshop*."""
 
     def __init__(self, workshop: Workshop) -> None:
         self._workshop = workshop
+        self._counts: dict[tuple[bytes, bytes], tuple[int, int]] = {}
         self._hash = hashlib.sha256 if workshop.form == "sha256" else hashlib.sha1
         self.empty_tree = self._id(b"tree", b"")
         self.zero = b"0" * len(self.empty_tree)
@@ -66,54 +70,68 @@ class Commits:
         return self._hash(kind + b" %d\0" % len(data) + data).hexdigest().encode()
 
     def blob_id(self, data: bytes) -> bytes:
-        """The object id of a file's content."""
+        """Return the object id that a file's content has."""
         return self._id(b"blob", data)
 
     # -- reading
 
     def tree_of(self, commit: bytes) -> bytes:
-        """The tree of a commit; the empty tree for b"" (a branch without a commit)."""
+        """Return the id of a commit's tree; of the empty tree for b"" (a branch without commits)."""
         return self._field(commit, b"tree") if commit else self.empty_tree
 
     def parents(self, commit: bytes) -> list[bytes]:
-        """Of a commit, the first one first."""
+        """Return the ids of a commit's parents, in order."""
         header = self._workshop.read(commit)[1].partition(b"\n\n")[0]
         return [line[7:] for line in header.splitlines() if line.startswith(b"parent ")]
 
     def _field(self, commit: bytes, name: bytes) -> bytes:
         kind, data = self._workshop.read(commit)
         if kind != b"commit":
-            raise GitFailed(f"{commit.decode()} is no commit")
+            raise GitFailed(f"{commit.decode()} is not a commit")
         return next(line[len(name) + 1 :] for line in data.splitlines() if line.startswith(name + b" "))
 
     def who(self, commit: bytes) -> bytes:
-        """``NAME <ADDRESS>`` of whoever committed it."""
+        """Return the committer of a commit as ``NAME <ADDRESS>``."""
         return self._field(commit, b"committer").rpartition(b">")[0] + b">"
 
     def title(self, commit: bytes) -> bytes:
-        """The first line of its message."""
+        """Return the first line of a commit's message."""
         return self._workshop.read(commit)[1].partition(b"\n\n")[2].partition(b"\n")[0]
 
     def blob(self, oid: bytes) -> bytes:
-        """A file's content."""
+        """Return the content of a blob."""
         return self._workshop.read(oid)[1]
 
     def is_ancestor(self, one: bytes, two: bytes) -> bool:
-        """Whether *two* has *one* in its history (or is it)."""
-        return one == two or self._workshop.ask("merge-base", "--is-ancestor", one, two, good=(0, 1))[1] == 0
+        """Return whether *one* is *two* or in the history of *two*."""
+        return self.count(one, two)[0] == 0
+
+    def count(self, one: bytes, two: bytes) -> tuple[int, int]:
+        """Return how many commits the history of *one* has that the history of *two* lacks, and the other way round."""
+        if one == two:
+            return 0, 0
+        if (one, two) not in self._counts:
+            said = self._workshop.git("rev-list", "--left-right", "--count", one + b"..." + two, "--").split()
+            self._counts[one, two] = int(said[0]), int(said[1])
+            self._counts[two, one] = int(said[1]), int(said[0])
+        return self._counts[one, two]
 
     def is_new(self, commit: bytes, known: set[bytes]) -> bool:
-        """Whether none of the *known* commits has it in its history."""
+        """Return whether the commit is in the history of none of the *known* commits."""
         if commit in known:
             return False
         names = b"".join(b"^" + name + b"\n" for name in sorted(known))
         return bool(self._workshop.git("rev-list", "--max-count=1", "--stdin", "--ignore-missing", data=commit + b"\n" + names))
 
     def differences(self, pairs: list[tuple[bytes, bytes]]) -> list[dict[bytes, Difference]]:
-        """What differs between the two trees of each pair, by path."""
-        asked = [(one, two) for one, two in pairs if one != two]
-        lines = b"".join(one + b" " + two + b"\n" for one, two in asked)
-        said = self._workshop.git("diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev", data=lines) if asked else b""
+        """Return the differences between the two trees of each pair, by path."""
+        different = [(one, two) for one, two in pairs if one != two]
+        lines = b"".join(one + b" " + two + b"\n" for one, two in different)
+        said = (
+            self._workshop.git("diff-tree", "--stdin", "-r", "-z", "--no-renames", "--no-abbrev", data=lines)
+            if different
+            else b""
+        )
         by_pair: dict[tuple[bytes, bytes], dict[bytes, Difference]] = {}
         into: dict[bytes, Difference] = {}
         while said:
@@ -133,7 +151,7 @@ class Commits:
     # -- making
 
     def write(self, kind: bytes, data: bytes) -> bytes:
-        """Makes an object, and returns its id."""
+        """Create an object and return its id."""
         oid = self._id(kind, data)
         name = oid.decode()
         path = os.path.join(self._workshop.objects, name[:2], name[2:])
@@ -144,18 +162,24 @@ class Commits:
         return oid
 
     def commit(self, tree: bytes, parents: list[bytes], message: bytes, who: bytes, author: bytes = b"") -> bytes:
-        """Makes a commit of now. *author*: a whole author line of another commit, where it keeps that."""
+        """Create a commit with the present time and return its id. *author*: the author line of another commit, to keep it."""
         now = b"%d +0000" % time.time()
         lines = [b"tree " + tree, *(b"parent " + parent for parent in parents)]
         lines += [author or b"author " + who + b" " + now, b"committer " + who + b" " + now, b"", message]
         return self.write(b"commit", b"\n".join(lines))
 
     def merge(self, ours: bytes, theirs: bytes, names: tuple[str, str], *, unrelated: bool = False) -> MergedTrees:
-        """What `git merge` makes of two commits. *names* stand in the markers. *unrelated*: without a common ancestor, too.
+        """Merge two commits as `git merge` does.
+
+        Args:
+            ours: A commit.
+            theirs: The commit to merge into it.
+            names: The names of both sides, for conflict markers.
+            unrelated: Also merge commits without a common ancestor.
 
         Raises:
-            Unrelated: They have no common ancestor.
-            GitFailed: An object is missing, or git cannot do it.
+            Unrelated: The commits have no common ancestor.
+            GitFailed: An object is missing, or git failed.
         """
         labels = [self._label(name, commit) for name, commit in zip(names, (ours, theirs), strict=True)]
         try:
@@ -172,7 +196,10 @@ class Commits:
         return merged
 
     def _label(self, name: str, commit: bytes) -> str:
-        """A branch of the workshop that leads to a commit, where git would take its name for one."""
+        """Make a branch in the workshop for a commit, so that git uses its name in markers.
+
+        Return the commit's id if the name is not usable.
+        """
         if (
             not _PLAIN_NAME.fullmatch(name)
             or name.endswith((".lock", "."))
@@ -195,7 +222,7 @@ class Commits:
             info, _, path = line.partition(b"\t")
             mode, oid, stage = info.split(b" ")
             merged.stages.setdefault(path, {})[int(stage)] = Entry(mode, oid)
-        told, at = dict[bytes, Clash](), end + 1
+        clashes, at = dict[bytes, Clash](), end + 1
         while at < len(fields) and fields[at]:
             count = int(fields[at])
             paths, text = fields[at + 1 : at + 1 + count], fields[at + 2 + count].decode("utf-8", "backslashreplace")
@@ -203,11 +230,11 @@ class Commits:
             if match := _CONFLICT.match(text):
                 kind = _KINDS.get(match[1], match[1])
                 for path in paths:
-                    told.setdefault(path, Clash(path, kind, match[2].strip()))
-        merged.clashes = [told.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
+                    clashes.setdefault(path, Clash(path, kind, match[2].strip()))
+        merged.clashes = [clashes.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
 
     def settle(self, merged: MergedTrees, favor: str) -> bytes:
-        """The tree of a merge in which *favor* (ours, theirs, union) decides what clashes."""
+        """Return the tree of a merge in which *favor* (ours, theirs or union) decides the conflicts."""
         lines = []
         for path, stages in merged.stages.items():
             entry = self._favourite(stages, favor)

@@ -1,29 +1,28 @@
-"""Merging databases of git between two trees: what each side has goes into a workshop, and what comes of it becomes steps.
+"""Merge git databases between two trees: git joins the histories in a workshop, and the result becomes a list of changes.
 
-It decides and changes nothing. Whatever it decides, the plain merge of files leaves alone.
+This module decides and changes nothing. The plain merge of files then skips every path that was decided here.
 """
 
 import os
 import stat
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agentfsd.core import inode_stat
-from agentfsd.core.copyup import content_fd
 from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.lower.host_lower import HostLower
-from agentfsd.repositories import logs_of_refs, reading
+from agentfsd.repositories import gathering, logs_of_refs, reading
 from agentfsd.repositories.before import Before
 from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash
+from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, kind_of, work_tree_of
 from agentfsd.repositories.joining import Joined, Joiner, Manner, MovedRef
+from agentfsd.repositories.merge_obstacles import command_in, find_obstacles
 from agentfsd.repositories.reading import GitDatabase
-from agentfsd.repositories.workshop import Bundle, GitFailed, Workshop, aside
+from agentfsd.repositories.workshop import FEW, GitFailed, aside
 
 Changes = Mapping[bytes, EntryPair]
 Progress = tuple[int, int, str]
@@ -32,7 +31,14 @@ _OURS_ALONE = ("object", "ref", "head", "index", "state", "passing", "log", "loc
 
 
 class Fit(NamedTuple):
-    """What is to happen at *path* of our side; ``source`` None: it goes. ``content`` and ``look`` instead of the source's own."""
+    """A change to make at a path of our side.
+
+    Attributes:
+        path: The path.
+        source: The inode that the path becomes; None removes the path.
+        content: The content to write instead of the source's; None keeps the source's.
+        look: The attributes to set instead of the source's; None keeps the source's.
+    """
 
     path: bytes
     source: Inode | None
@@ -42,7 +48,14 @@ class Fit(NamedTuple):
 
 @dataclass(slots=True)
 class Fitted:
-    """``decided``: the paths that the plain merge is to leave alone. ``said``: one sentence for each thing done."""
+    """The result of fit().
+
+    Attributes:
+        decided: The paths that the plain merge of files must skip.
+        fits: The changes to make.
+        clashes: The conflicts.
+        said: One sentence for each thing that was done.
+    """
 
     decided: set[bytes] = field(default_factory=set)
     fits: list[Fit] = field(default_factory=list)
@@ -51,7 +64,7 @@ class Fitted:
 
 
 class Sides(NamedTuple):
-    """What a merge is of."""
+    """The three inputs of a merge."""
 
     base: Before
     ours: Tree
@@ -59,12 +72,18 @@ class Sides(NamedTuple):
 
 
 def fit(
-    parts: Parts, sides: Sides, mine: Changes, his: Changes, manner: Manner, *, always: bool = False
+    workshops: Workshops, parts: Parts, sides: Sides, mine: Changes, his: Changes, manner: Manner, *, always: bool = False
 ) -> Generator[Progress, None, Fitted]:  # fmt: skip
-    """What becomes of the databases that both sides have, and of the working files that these track.
+    """Decide how to merge the git databases that both sides have, and the working files that these databases track.
 
-    *mine* and *his*: what each side changed since the base, by path. The trees must hold still. *always*: also where the plain
-    merge of files would do, since only they changed the database.
+    Args:
+        workshops: The workshops, which can serve several merges.
+        parts: The parts of the overlay.
+        sides: The base and both trees. They must not change meanwhile.
+        mine: What our side changed since the base, by path.
+        his: What the other side changed since the base, by path.
+        manner: How to join histories.
+        always: Also decide databases that only the other side changed, which the plain merge of files could copy.
     """
     fitted = Fitted()
     for database, inside in (yield from _databases(sides, his)).items():
@@ -78,31 +97,41 @@ def fit(
         base = yield from _read(sides.base.database(ours, theirs))
         if not _is_whole(theirs):
             if base.head and _has_new_commits(base, ours):
-                text = f"{manner.names[1]} removed the repository, and {manner.names[0]} has new commits in it"
+                text = (
+                    f"{manner.names[1]} removed the repository, and {manner.names[0]} has new commits in it: remove it there, too"
+                )
                 fitted.clashes.append(Clash(database, "repository", text))
                 fitted.decided |= {database} | {join(database, name) for name in inside}
             continue
-        obstacles = _obstacles(base, ours, theirs, manner)
+        obstacles = find_obstacles(base, ours, theirs, manner)
         if obstacles:
             fitted.clashes += obstacles
             fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
-        elif always or touched or ours.head != theirs.head or theirs.under_way or manner.way != "merge":
-            yield from _Fitter(parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
+        elif always or touched or _has_new_commits(base, ours) or _needs_git(ours, theirs, manner):
+            yield from _Fitter(workshops, parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
     return fitted
 
 
+def _needs_git(ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> bool:
+    """Whether the plain merge of files will not do, although only they changed the database."""
+    return ours.head != theirs.head or bool(theirs.under_way) or manner.way != "merge"
+
+
 def _is_whole(side: GitDatabase) -> bool:
-    """Whether there is a database to merge; a broken HEAD is told, and not taken for none."""
+    """Return whether there is a database to merge. A database with a broken HEAD counts: it is reported as a conflict."""
     return bool(side.head or side.broken)
 
 
 def _has_new_commits(base: GitDatabase, side: GitDatabase) -> bool:
-    """Whether its refs lead elsewhere than they did. What one never saw, one cannot have meant to remove."""
+    """Return whether the side's refs or HEAD differ from the base's.
+
+    The other side has not seen these, so it cannot have meant to remove them.
+    """
     return side.refs != base.refs or side.resolve(b"HEAD") != base.resolve(b"HEAD")
 
 
 def _read(steps: Iterator[GitDatabase | None]) -> Generator[Progress, None, GitDatabase]:
-    """The database that comes last; an empty one where there is none."""
+    """Run the steps and return the last database; an empty one if there is none."""
     made = None
     for found in steps:
         made = found or made
@@ -111,7 +140,10 @@ def _read(steps: Iterator[GitDatabase | None]) -> Generator[Progress, None, GitD
 
 
 def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[bytes, set[bytes]]]:
-    """The databases that *his* paths are in, and which paths inside those are."""
+    """Find the databases that contain changed paths of the other side.
+
+    Return these paths, relative to their database, by database.
+    """
     finder = Finder(lambda path: reading.has(sides.theirs, path) or reading.has(sides.ours, path))
     databases: dict[bytes, set[bytes]] = {}
     for done, path in enumerate(his):
@@ -123,48 +155,37 @@ def _databases(sides: Sides, his: Changes) -> Generator[Progress, None, dict[byt
     return databases
 
 
-def _obstacles(base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> list[Clash]:
-    """What has to be settled by people or by git itself first."""
-    clashes = []
-    for side, name in zip((ours, theirs), manner.names, strict=True):
-        if side.reftable:
-            clashes.append(Clash(side.path, "repository", f"the refs of {name} are in reftable format, which cannot be merged"))
-        for ref in side.broken:
-            text = f"what {name} has there is neither an object id nor the name of a ref: repair or remove it"
-            clashes.append(Clash(join(side.path, ref), "repository", text))
-        for lock in side.locks:
-            text = f"git is at work in {name}, or was killed there: wait for it, or remove the lock"
-            clashes.append(Clash(join(side.path, lock), "locked", text))
-        if side.under_way and (side is ours or (side.under_way != base.under_way and not manner.favor)):
-            clashes.append(Clash(side.path, "under-way", f"{side.under_way[0]} is under way in {name}: finish or abort it there"))
-    if ours.format != theirs.format:
-        clashes.append(Clash(ours.path, "repository", f"object ids are {ours.format} here and {theirs.format} there"))
-    return list({clash.path: clash for clash in reversed(clashes)}.values())  # a branch shows the lower's locks, too
-
-
 class _Fitter:
-    """One repository of a merge."""
+    """Merges one repository."""
 
     def __init__(
-        self, parts: Parts, sides: Sides, databases: tuple[GitDatabase, GitDatabase, GitDatabase],
+        self, workshops: Workshops, parts: Parts, sides: Sides, databases: tuple[GitDatabase, GitDatabase, GitDatabase],
         changes: tuple[Changes, Changes], fitted: Fitted,
     ) -> None:  # fmt: skip
-        self._parts, self._sides, self._fitted = parts, sides, fitted
+        self._workshops, self._parts, self._sides, self._fitted = workshops, parts, sides, fitted
         self._base, self._ours, self._theirs = databases
         self._mine, self._his = changes
         self._path = self._ours.path
+        self._coming: set[bytes] = set()
         like = reading.at(sides.ours, join(self._path, b"HEAD"))
         assert like is not None
         self._like = like
         self._look = attributes_of(like)
 
     def fit(self, inside: set[bytes], touched: set[bytes], manner: Manner) -> Generator[Progress, None, None]:
-        """Enters what becomes of it. *inside* and *touched*: what they and we changed in the database."""
+        """Merge the repository and enter the changes or conflicts.
+
+        Args:
+            inside: The paths in the database that the other side changed.
+            touched: The paths in the database that our side changed.
+            manner: How to join histories.
+        """
         try:
-            joined = yield from self._join(manner)
+            joined = yield from self._join(inside, manner)
         except GitFailed as exc:
             self._decide(inside)
-            self._fitted.clashes.append(Clash(self._path, "repository", str(exc)))
+            text = f"{exc} ({command_in(manner.names[1], self._path, 'fsck')} says more)"
+            self._fitted.clashes.append(Clash(self._path, "repository", text))
             return
         work_tree = work_tree_in(self._sides.ours, self._path)
         if joined.clashes:
@@ -201,21 +222,37 @@ class _Fitter:
     def _decide(self, inside: set[bytes]) -> None:
         self._fitted.decided |= {join(self._path, name) for name in inside if kind_of(name) in _OURS_ALONE}
 
-    def _join(self, manner: Manner) -> Generator[Progress, None, Joined]:
+    def _join(self, inside: set[bytes], manner: Manner) -> Generator[Progress, None, Joined]:
         trees = [*self._sides.base.trees, self._sides.ours, self._sides.theirs]
-        bundle = yield from bundle_of(trees, self._path)
-        lowers = lower_objects(self._parts, trees, self._path)
+        workshop = self._workshops.at(self._path, self._ours.format)
+        bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
+        lowers = gathering.lower_objects(self._parts, trees, self._path)
         sides = (self._base, self._ours, self._theirs)
+        self._coming = self._find_coming(inside)
+        coming = {name[len(b"objects/") :] for name in self._coming} & bundle.contents.keys()
 
         def work() -> Joined:
-            try:
-                with Workshop(workplace(self._parts), self._ours.format, bundle, lowers) as workshop:
-                    workshop.cut(side.shallow for side in sides)
-                    return Joiner(workshop, *sides, manner).join()
-            finally:
-                bundle.close()
+            workshop.begin(bundle, lowers, coming if len(coming) > FEW else ())
+            workshop.cut(side.shallow for side in sides)
+            joined = Joiner(workshop, *sides, manner).join()
+            joined.pack = workshop.pack
+            return joined
 
-        return (yield from aside(work))
+        try:
+            return (yield from aside(lambda: workshop.run(work)))
+        finally:
+            bundle.close()
+
+    def _find_coming(self, inside: set[bytes]) -> set[bytes]:
+        """The object files that we lack."""
+        found = set()
+        for name in inside:
+            path = join(self._path, name)
+            new = self._his[path].new
+            is_object = kind_of(name) == "object" and new is not None and new.is_file
+            if is_object and not gathering.is_passing_object(name) and not reading.has(self._sides.ours, path):
+                found.add(name)
+        return found
 
     # -- what becomes of files
 
@@ -228,16 +265,18 @@ class _Fitter:
         self._fitted.fits.append(Fit(join(self._path, inside), None))
 
     def _take_objects(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
-        """All that either side has: an object file says the same under the same name."""
+        """Enter the object files of both sides. Files with the same name have the same content."""
         information = any(name.startswith(b"objects/info/") for name in touched)
-        for name in sorted(inside):
-            new = self._his[join(self._path, name)].new
-            if kind_of(name) != "object" or new is None or not new.is_file or _is_passing_object(name):
-                continue
+        packed: frozenset[bytes] = frozenset()
+        if joined.pack is not None:
+            packed = joined.pack.objects
+            self._write(b"objects/" + joined.pack.name + b".pack", joined.pack.data, stat.S_IFREG | 0o444)
+            self._write(b"objects/" + joined.pack.name + b".idx", joined.pack.directory, stat.S_IFREG | 0o444)
+        for name in sorted(self._coming):
             if name.startswith((b"objects/info/", b"objects/pack/multi-pack-index")) and information:
                 continue
-            if not reading.has(self._sides.ours, join(self._path, name)):
-                self._fitted.fits.append(Fit(join(self._path, name), new))
+            if name[len(b"objects/") :] not in packed:
+                self._fitted.fits.append(Fit(join(self._path, name), self._his[join(self._path, name)].new))
         for name in sorted(touched - inside):
             old = reading.at(self._sides.theirs, join(self._path, name)) if name.startswith(b"objects/") else None
             gone = self._mine[join(self._path, name)].new is None
@@ -296,7 +335,10 @@ class _Fitter:
             self._write(b"index", joined.index)
 
     def _take_rest(self, inside: set[bytes], touched: set[bytes]) -> None:
-        """What git wrote in passing comes where we have none; what they are in the middle of stays theirs."""
+        """Enter files that git writes as a by-product, where our side has none.
+
+        An operation that is under way there stays theirs.
+        """
         for name in sorted(inside):
             new = self._his[join(self._path, name)].new
             if kind_of(name) == "passing" and new is not None and not reading.has(self._sides.ours, join(self._path, name)):
@@ -308,58 +350,8 @@ class _Fitter:
             self._fitted.decided.add(join(self._path, b"shallow"))
 
 
-def bundle_of(trees: Iterable[Tree], path: bytes) -> Generator[Progress, None, Bundle]:
-    """The object files that trees have of their own, together."""
-    bundle = Bundle({}, {})
-    try:
-        for tree in trees:
-            for file in reading.own_files(tree, join(path, b"objects")):
-                if file is None or file[0] in bundle.contents or file[0] in bundle.descriptors:
-                    yield 0, 0, "reading objects"
-                    continue
-                name, inode = file
-                if _is_passing_object(b"objects/" + name) or name.startswith(b"info/"):
-                    continue
-                if inode_stat.data_stat(inode).st_size > reading.INLINE_BYTES:
-                    bundle.descriptors[name] = content_fd(inode)
-                else:
-                    bundle.contents[name] = reading.content(inode)
-                if len(bundle.contents) % 20 == 0:
-                    yield 0, 0, "reading objects"
-    except BaseException:
-        bundle.close()
-        raise
-    return bundle
-
-
-def lower_objects(parts: Parts, trees: Iterable[Tree], path: bytes) -> list[tuple[HostLower, bytes]]:
-    """The object directories of the lower that trees see beneath their own."""
-    if not isinstance(parts.lower, HostLower):
-        return []
-    places = {}
-    for tree in trees:
-        node = reading.at(tree, join(path, b"objects"))
-        if node is not None and node.is_dir and node.lower_path is not None:
-            try:
-                parts.lower.stat(node.lower_path)
-            except OSError:
-                continue
-            places[node.lower_path] = parts.lower
-    return [(lower, name) for name, lower in places.items()]
-
-
-def workplace(parts: Parts) -> str:
-    """Where workshops are made: beside the contents of the branches, never in the mount."""
-    return os.path.dirname(parts.backstore.place)
-
-
-def _is_passing_object(name: bytes) -> bool:
-    last = name.rpartition(b"/")[2]
-    return last.startswith((b"tmp_", b"incoming-")) or last.endswith((b".lock", b".tmp"))
-
-
 def work_tree_in(tree: Tree, database: bytes) -> bytes | None:
-    """Where the files that a database tracks are, as a path of the workspace."""
+    """Return the directory of the workspace that holds the files tracked by a database; None if it cannot be determined."""
     work_tree = work_tree_of(database)
     if work_tree is not None:
         return work_tree

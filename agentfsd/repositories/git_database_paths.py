@@ -1,6 +1,8 @@
-"""Which paths belong to git's databases, and what each file of one is for. It knows paths alone and reads nothing.
+"""Tell which paths belong to a git database, and what each file of a database is for.
 
-A database is the directory that git calls GIT_DIR: ``.git``, a bare repository, or a submodule's below ``.git/modules``.
+This module sees paths only and reads no file.
+
+A database is the directory that git calls GIT_DIR: ``.git``, a bare repository, or a submodule's directory in ``.git/modules``.
 Source: gitrepository-layout(5).
 """
 
@@ -30,6 +32,15 @@ UNDER_WAY = {  # what git leaves in a database while somebody has to finish some
 }  # fmt: skip
 
 
+_RANKS: dict[Kind, int] = {"object": 0, "ref": 2, "head": 4, "index": 4, "state": 4}
+
+
+ENDED_BY = {  # the words of UNDER_WAY: what ends it without a result
+    "a merge": "merge --abort", "a cherry-pick": "cherry-pick --abort", "a revert": "revert --abort",
+    "a rebase": "rebase --abort", "a sequence of commits": "cherry-pick --abort", "a bisection": "bisect reset",
+}  # fmt: skip
+
+
 class Member(NamedTuple):
     """A path inside a database. Both are relative: ``database`` to the workspace, ``inside`` to the database."""
 
@@ -38,12 +49,12 @@ class Member(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """What the file is for."""
+        """What the file is for, as kind_of() says."""
         return kind_of(self.inside)
 
 
 def kind_of(inside: bytes) -> Kind:
-    """What a file of a database is for; *inside* is its path there."""
+    """Return what a file of a database is for. *inside* is its path in the database."""
     first = inside.partition(b"/")[0]
     if inside.endswith(b".lock") and first not in (b"objects", b"hooks"):
         return "lock"
@@ -58,8 +69,26 @@ def kind_of(inside: bytes) -> Kind:
     return "settings" if first in _SETTINGS else "other"
 
 
+def rank_of(member: Member | None, *, gone: bool) -> int:
+    """Return when a path is written into the real directory, so that git finds a whole repository whenever the writing stops.
+
+    Objects come first, then files, then refs, and then what depends on refs. What goes, goes after what replaces it: a ref after
+    the list of packed refs that has it, and an object at the very end.
+
+    Args:
+        member: The path; None for what is in no database.
+        gone: Whether it is removed.
+    """
+    if member is None or not member.inside:
+        return 1
+    return {"object": 5, "ref": 3}.get(member.kind, _RANKS.get(member.kind, 1)) if gone else _RANKS.get(member.kind, 1)
+
+
 def is_of_one_checkout(path: bytes) -> bool:
-    """Whether a path of the workspace says what git has checked out there or is doing; told by its name alone."""
+    """Return whether a path belongs to the state of one checkout: HEAD, the index, or an operation under way.
+
+    Judged by its name alone.
+    """
     _, found, inside = (b"/" + path).rpartition(b"/.git/")
     if not found:
         return False
@@ -69,20 +98,28 @@ def is_of_one_checkout(path: bytes) -> bool:
 
 
 def is_internal(path: bytes) -> bool:
-    """Whether a path of the workspace is what git keeps for itself, and no setting, hook or file that people write."""
+    """Return whether a path is a file that only git writes: no setting, hook or other file that people edit."""
     _, found, inside = (b"/" + path).rpartition(b"/.git/")
     return bool(found) and kind_of(inside) != "settings"
 
 
+def may_be_ref(path: bytes) -> bool:
+    """Whether a path of the workspace may be a file of refs; told by its name alone."""
+    return b"/refs/" in path or path.endswith((b"/packed-refs", b"/HEAD"))
+
+
 class Finder:
-    """Tells of paths which database they are in. *has* says whether a path leads to something, in any tree of interest."""
+    """Finds the database that a path belongs to. *has* tells whether a path exists in any tree of interest."""
 
     def __init__(self, has: Callable[[bytes], bool]) -> None:
         self._has = has
         self._known: dict[bytes, bool] = {}
 
     def member(self, path: bytes) -> Member | None:
-        """None for what is in no database; the database's own directory has the empty path inside."""
+        """Return the path's database and its place in it; None if it is in no database.
+
+        The database's own directory has the empty place.
+        """
         parts = path.split(b"/")
         database, start, depth = b"", -1, 0
         while depth < len(parts):
@@ -105,6 +142,9 @@ class Finder:
 
 
 def work_tree_of(database: bytes) -> bytes | None:
-    """Where the files of an ordinary repository are: beside its ``.git``. None where only its settings can tell, or for none."""
+    """Return the directory of the files that an ordinary repository tracks: the parent of its ``.git``.
+
+    Returns None if only the repository's settings can tell, or if it tracks no files.
+    """
     parent, _, name = database.rpartition(b"/")
     return parent if name == b".git" else None

@@ -1,15 +1,19 @@
-"""Two histories of one repository made one: refs three ways, commits by git's own merge. It works in a workshop, in a thread.
+"""Join two histories of one repository: refs are merged three-way, commits by git's own merge.
 
-The rules are in docs/explanation/git-histories.md. It never knows a tree of the overlay: it is given names and object ids.
+It runs in a workshop, in a thread.
+
+docs/explanation/git-histories.md has the rules. This module sees names and object ids only, never a tree of the overlay.
 """
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from agentfsd.repositories.commits import Clash, Commits, Difference, Entry, MergedTrees, Unrelated
+from agentfsd.repositories.packing import Pack
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import GitFailed, Workshop
 
+REAL_DIRECTORY = "the real directory"  # stands in the place of a branch's name
 Way = Literal["merge", "rebase", "squash", "beside"]
 
 _ONES_OWN = (b"refs/bisect/", b"refs/worktree/", b"refs/rewritten/")  # of one checkout: never merged
@@ -18,9 +22,16 @@ _MERGEABLE = (b"refs/heads/", b"refs/notes/")
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How histories are to be joined. ``names``: the two branches of the overlay, ours first. ``favor`` and ``markers`` as for
-    files; ``whole_files``: a file that both changed clashes, whatever lines that were; ``only_forward``: histories that have
-    parted clash."""
+    """How to join two histories.
+
+    Attributes:
+        names: The names of the two branches of the overlay, ours first.
+        way: merge, rebase, squash or beside.
+        favor: The side that wins a conflict, as for files; "" for neither.
+        markers: Write conflict markers instead of reporting conflicts.
+        whole_files: A file that both sides changed is a conflict, whichever lines they changed.
+        only_forward: Histories that have diverged are a conflict.
+    """
 
     names: tuple[str, str] = ("ours", "theirs")
     way: Way = "merge"
@@ -31,7 +42,7 @@ class Manner:
 
 
 class MovedRef(NamedTuple):
-    """A ref that is different now; ``new`` b"" for one that is gone. ``why`` is for its log."""
+    """A ref that changes. ``new`` is b"" for a ref that is removed. ``why`` goes into the ref's log."""
 
     old: bytes
     new: bytes
@@ -40,12 +51,18 @@ class MovedRef(NamedTuple):
 
 @dataclass(slots=True)
 class Joined:
-    """What becomes of our side.
+    """The result of a join, for our side.
 
-    ``was`` and ``now``: the commits that HEAD leads to; ``to_ours`` and ``to_theirs``: by path, what differs between our commit
-    and the result, and between theirs and the result. ``stages``: what git left unmerged, for the index; ``theirs``: the commit
-    that is being merged then. ``said``: what was done, for people. ``parted``: their commits have no common ancestor with ours
-    and stay apart, so that git has no merge of the working files.
+    Attributes:
+        was: The commit that HEAD resolves to before the join.
+        now: The commit that HEAD resolves to afterwards.
+        to_ours: The differences between our commit and the result, by path.
+        to_theirs: The differences between their commit and the result, by path.
+        stages: The unmerged entries for the index, by path and stage; only if conflict markers were asked for.
+        theirs: The commit that is being merged, if there are unmerged entries.
+        said: Sentences for people about what was done.
+        parted: The two histories have no common ancestor. They stay separate, so git has no merge of the working files.
+        pack: A pack that replaces many loose objects of the other side; None for none.
     """
 
     refs: dict[bytes, MovedRef] = field(default_factory=dict)
@@ -64,18 +81,20 @@ class Joined:
     parted: bool = False
     made: dict[bytes, bytes] = field(default_factory=dict)
     contents: dict[bytes, bytes] = field(default_factory=dict)
+    pack: Pack | None = None
 
 
 class Joiner:
-    """Joins *theirs* to *ours*; *base* is what both began with."""
+    """Joins *theirs* to *ours*. *base* is the common state that both started from."""
 
     def __init__(self, workshop: Workshop, base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> None:
         self._workshop, self._commits = workshop, Commits(workshop)
         self._base, self._ours, self._theirs, self._manner = base, ours, theirs, manner
+        self._brought, self._how = 0, ""
         self.joined = Joined()
 
     def join(self) -> Joined:
-        """The result, in which ``clashes`` are what stands in its way."""
+        """Join the histories and return the result. If ``clashes`` is not empty, the histories cannot be joined."""
         joined = self.joined
         self._join_refs()
         self._join_head()
@@ -121,7 +140,7 @@ class Joiner:
                 self._put_beside(name, his)
 
     def _merge_quietly(self, mine: bytes, his: bytes, name: bytes) -> bytes:
-        """Of a branch that is not checked out: a merge commit; b"" where git finds conflicts."""
+        """Merge a branch that is not checked out. Return the merge commit; b"" if git finds conflicts."""
         if self._manner.only_forward:
             self._refuse_parted(name, mine, his)
             return b""
@@ -142,7 +161,7 @@ class Joiner:
             self.joined.refs[name] = MovedRef(old, new, why)
 
     def _put_beside(self, name: bytes, his: bytes) -> None:
-        """Keeps *their* value under a name of its own."""
+        """Keep their value of a ref under a name of its own, next to ours."""
         if not his or his.startswith(b"ref: "):
             return
         kind, _, rest = name.removeprefix(b"refs/").partition(b"/")
@@ -152,7 +171,7 @@ class Joiner:
         self.joined.said.append(f"{_short(name)} of {self._manner.names[1]} is kept as {_short(beside)}")
 
     def _keep_apart(self) -> None:
-        """A ref's name cannot be another one's directory: what comes gives way."""
+        """Rename new refs whose names clash with the directory of another ref."""
         there = {name for name in self._ours.refs if name not in self.joined.refs or self.joined.refs[name].new}
         taken = {part for name in there for part in _above(name)}
         for name, moved in list(self.joined.refs.items()):
@@ -173,6 +192,7 @@ class Joiner:
             return
         if his and his != was:
             if joined.was == was and self._manner.way != "squash":
+                self._brought += self._commits.count(joined.was, his)[1] if joined.was else 0
                 joined.now = his
             else:
                 self._take_in(his)
@@ -190,13 +210,13 @@ class Joiner:
             joined.who = self._commits.who(joined.now)
 
     def _told(self, name: bytes) -> str:
-        joined = self.joined
+        """``a2: 2 commits to main, merged``."""
+        joined, branch, source = self.joined, _short(name or b"HEAD"), self._manner.names[1]
         if not joined.was:
-            return f"{_short(name)}: new, at {joined.now[:7].decode()}"
-        said = self._workshop.git("rev-list", "--left-right", "--count", joined.was + b"..." + joined.now).split()
-        behind, ahead = int(said[0]), int(said[1])
-        text = f"{_short(name or b'HEAD')}: {ahead} commit{'' if ahead == 1 else 's'} of {self._manner.names[1]}"
-        return text + (f", {behind} left behind" if behind else "")
+            return f"{source}: {branch} is new, at {joined.now[:7].decode()}"
+        gone = 0 if self._how else self._commits.count(joined.was, joined.now)[0]
+        lost = f", which loses {gone} of its own" if gone else ""
+        return f"{source}: {self._brought} commit{'' if self._brought == 1 else 's'} to {branch}{self._how}{lost}"
 
     def _beside_detached(self) -> None:
         head = self._theirs.resolve(b"HEAD")
@@ -204,20 +224,21 @@ class Joiner:
             self._put_beside(b"refs/heads/HEAD", head)
 
     def _his_head(self, name: bytes) -> bytes:
-        """What the other side has under the name that we have checked out."""
+        """Return the other side's commit of the branch that our side has checked out; b"" if there is none."""
         if name:
             return self._theirs.refs.get(name, b"")
         return b"" if self._theirs.branch else self._theirs.head
 
     def _is_new_work(self, commit: bytes) -> bool:
-        """Whether the other side made a commit, or has only checked out what was there."""
+        """Return whether the other side made this commit. If not, it only checked out a commit that existed before."""
         known = {value for side in (self._base, self._ours) for value in side.refs.values() if not value.startswith(b"ref: ")}
         known |= {side.resolve(b"HEAD") for side in (self._base, self._ours)} | {self.joined.now}
         return self._commits.is_new(commit, known - {b""})
 
     def _take_in(self, his: bytes) -> None:
-        """Has the result contain a commit."""
+        """Merge a commit into the result."""
         joined, mine = self.joined, self.joined.now
+        self._brought += self._commits.count(mine, his)[1] if mine else 0
         if not mine or (self._commits.is_ancestor(mine, his) and self._manner.way != "squash"):
             joined.now = his
         elif not self._commits.is_ancestor(his, mine):
@@ -256,8 +277,10 @@ class Joiner:
         if manner.way == "squash":
             message = f"Squashed: {_short(self._theirs.branch or b'HEAD')} of {manner.names[1]}\n\n{self._titles(mine, his)}"
             joined.now = self._commits.commit(tree, [mine], message.encode(), self._commits.who(his))
+            self._how = ", squashed into one"
         else:
             joined.now = self._merge_commit(tree, mine, his, self._ours.branch)
+            self._how = ", merged"
 
     def _refuse_shared(self, mine: bytes, his: bytes, merged: MergedTrees) -> None:
         trees = [self._commits.tree_of(commit) for commit in (mine, his)]
@@ -271,7 +294,11 @@ class Joiner:
         return said.decode("utf-8", "replace")
 
     def _replay(self, mine: bytes, his: bytes) -> None:
-        """Commits of theirs again, each on the one before it, and the first one on ours."""
+        """Rebase the commits of *his* that *mine* lacks onto *mine*. Merge commits are left out, unless somebody edited one."""
+        if self._refuse_edited_merges(mine, his):
+            return
+        self._how = ", rebased"
+        self._brought -= len(self._merges(mine, his))
         said = self._workshop.git("rev-list", "--reverse", "--topo-order", "--no-merges", his, b"^" + mine)
         for commit in said.split():
             parents = self._commits.parents(commit)
@@ -289,6 +316,28 @@ class Joiner:
             if tree != self._commits.tree_of(mine):
                 mine = self._again(commit, tree, mine)
         self.joined.now = mine
+
+    def _refuse_edited_merges(self, mine: bytes, his: bytes) -> bool:
+        for commit in self._merges(mine, his):
+            if self._has_edits(commit):
+                shown = (commit[:7] + b" " + self._commits.title(commit)).decode("utf-8", "replace")
+                text = f"{shown} of {self._manner.names[1]} is a merge that somebody edited: a rebase would lose the edits"
+                self.joined.clashes.append(Clash(b"", "history", text))
+        return bool(self.joined.clashes)
+
+    def _merges(self, mine: bytes, his: bytes) -> list[bytes]:
+        return self._workshop.git("rev-list", "--merges", his, b"^" + mine).split()
+
+    def _has_edits(self, merge: bytes) -> bool:
+        """Whether a merge commit is something else than git makes of its parents."""
+        parents = self._commits.parents(merge)
+        if len(parents) != 2:
+            return True
+        try:
+            merged = self._commits.merge(parents[0], parents[1], ("ours", "theirs"))
+        except Unrelated:
+            return True
+        return bool(merged.stages) or merged.tree != self._commits.tree_of(merge)
 
     def _again(self, commit: bytes, tree: bytes, parent: bytes) -> bytes:
         header, _, message = self._workshop.read(commit)[1].partition(b"\n\n")
@@ -308,7 +357,7 @@ class Joiner:
                 joined.contents[entry.oid] = self._commits.blob(entry.oid)
 
     def _fit_index(self) -> bytes | None:
-        """Our index with what has come; what we had staged stays staged, where git can do both."""
+        """Return our index, updated to the result. What our side had staged stays staged where git can keep it."""
         place = f"{self._workshop.path}/index"
         if self._ours.index is not None:
             with open(place, "wb") as file:
@@ -335,7 +384,7 @@ class Joiner:
 
 
 def _short(name: bytes) -> str:
-    """A ref as git shows it."""
+    """Return the short form of a ref's name, as git shows it."""
     for prefix in (b"refs/heads/", b"refs/tags/", b"refs/"):
         if name.startswith(prefix):
             return name[len(prefix) :].decode("utf-8", "backslashreplace")
@@ -348,6 +397,6 @@ def _above(name: bytes) -> list[bytes]:
 
 
 def _for_ref(name: str) -> bytes:
-    """A branch's name as a part of a ref's: what git-check-ref-format(1) does not allow becomes a dash."""
+    """Make a branch's name usable as part of a ref: characters that git-check-ref-format(1) forbids become dashes."""
     found = "".join(char if char.isalnum() or char in "._-" else "-" for char in name).strip(".-").replace("..", "-")
     return (found.removesuffix(".lock") or "branch").encode()

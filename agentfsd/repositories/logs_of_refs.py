@@ -1,4 +1,4 @@
-"""Reflogs, as text: what a ref was before, line by line. Source: git-reflog(1)."""
+"""Merge reflogs, which list the values that a ref has had, line by line. Source: git-reflog(1)."""
 
 import time
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class RefMove(Protocol):
-    """Of a ref: from which object to which, and why. An empty id: there was none, or is none any more."""
+    """A change of a ref from one object to another, and its reason. An empty id means that the ref did not exist."""
 
     @property
     def old(self) -> bytes: ...
@@ -17,16 +17,24 @@ class RefMove(Protocol):
 
 
 def entry(moved: RefMove, who: bytes) -> bytes:
-    """One line. *who*: ``NAME <ADDRESS>``."""
+    """Return one line of a reflog. *who*: ``NAME <ADDRESS>``."""
     zero = b"0" * len(moved.new)
     why = moved.why.replace("\n", " ").encode("utf-8", "backslashreplace")
     return (moved.old or zero) + b" " + moved.new + b" " + who + b" %d +0000\tagentfsd: " % time.time() + why + b"\n"
 
 
 def join(base: bytes | None, ours: bytes | None, theirs: bytes | None, last: bytes, *, under: bool = False) -> bytes | None:
-    """All lines of both, and *last* unless the newest of theirs says the same; None for no log.
+    """Merge two reflogs.
 
-    A log that only they changed is theirs. *under*: their lines go beneath those that we added (a stash's top stays ours).
+    Args:
+        base: The log from which both sides started; None if there was none.
+        ours: Our log.
+        theirs: The other side's log. It is taken as it is if only they changed the log.
+        last: A line to append, unless the newest line of theirs has the same values; b"" for none.
+        under: Put their lines beneath those that our side added, so that the newest stash stays ours.
+
+    Returns:
+        The merged log; None for no log.
     """
     if ours == base and theirs is not None:
         made = theirs
@@ -44,7 +52,7 @@ def join(base: bytes | None, ours: bytes | None, theirs: bytes | None, last: byt
 
 
 def _chained(lines: list[bytes]) -> Iterator[bytes]:
-    """Each line as it would be had the one before it come first: git stops at a line that tells of a new ref."""
+    """Yield the lines, each old id replaced by the new id of the line before: git stops reading where these differ."""
     before = b""
     for line in lines:
         old, _, rest = line.partition(b" ")
@@ -53,7 +61,7 @@ def _chained(lines: list[bytes]) -> Iterator[bytes]:
 
 
 def _new(log: bytes) -> bytes:
-    """The id that the newest line leads to."""
+    """Return the new id in the last line of a log."""
     lines = log.splitlines()
     fields = lines[-1].split(b" ", 2) if lines else []
     return fields[1] if len(fields) > 1 else b""

@@ -1,6 +1,6 @@
-"""What a database of git holds in one tree: its refs, its HEAD, its logs, and the object files that the lower has not.
+"""Read a git database in one tree: refs, HEAD, logs, and the object files that the lower does not have.
 
-Nothing here starts git, follows a symlink or leaves the tree: what a workspace names is only ever data.
+Nothing here starts git, follows a symlink or leaves the tree. What a workspace contains is treated as data only.
 """
 
 import os
@@ -39,7 +39,7 @@ class GitDatabase:
     broken: list[bytes] = field(default_factory=list)  # paths of refs, and HEAD, whose content is none that git writes
 
     def resolve(self, name: bytes) -> bytes:
-        """The object id that a ref or HEAD leads to; b"" for none (a branch without a commit)."""
+        """Return the object id that a ref or HEAD resolves to; b"" if there is none (a branch without commits)."""
         value = self.head if name == b"HEAD" else self.refs.get(name, b"")
         for _ in range(_LINKS):
             if not value.startswith(b"ref: "):
@@ -54,12 +54,12 @@ class GitDatabase:
 
 
 def has(tree: Tree, path: bytes) -> bool:
-    """Whether a path leads to something."""
+    """Return whether a path exists."""
     return at(tree, path) is not None
 
 
 def at(tree: Tree, path: bytes) -> Inode | None:
-    """What a path leads to."""
+    """Return the inode at a path; None if there is none."""
     try:
         return tree.walk(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -67,7 +67,7 @@ def at(tree: Tree, path: bytes) -> Inode | None:
 
 
 def content(inode: Inode) -> bytes:
-    """All that a regular file holds."""
+    """Return the whole content of a regular file."""
     fd = content_fd(inode)
     with open(fd, "rb", buffering=0) as file:
         os.lseek(fd, 0, os.SEEK_SET)
@@ -75,7 +75,7 @@ def content(inode: Inode) -> bytes:
 
 
 def text(tree: Tree, path: bytes, limit: int = INLINE_BYTES) -> bytes | None:
-    """A regular file's content; None where there is none, or more than *limit* bytes."""
+    """Return a regular file's content; None if there is no such file, or if it is larger than *limit* bytes."""
     inode = at(tree, path)
     if inode is None or not inode.is_file or inode_stat.data_stat(inode).st_size > limit:
         return None
@@ -83,7 +83,7 @@ def text(tree: Tree, path: bytes, limit: int = INLINE_BYTES) -> bytes | None:
 
 
 def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
-    """Reads a database in steps: None at each, and the database last, when *tree* has one there."""
+    """Read a database in steps. Yields None at each step, and the database last, if *tree* has one at *path*."""
     top = at(tree, path)
     if top is None or not top.is_dir:
         return
@@ -132,12 +132,12 @@ def _loose_refs(tree: Tree, path: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def is_ref_name(name: bytes) -> bool:
-    """Whether git takes a name for a ref's. Any other would lead to another file of the database, or out of it."""
+    """Return whether git accepts a name as a ref. Any other name could point to another file of the database, or out of it."""
     return name.startswith(b"refs/") and not _NO_NAME.search(name)
 
 
 def ref_value(data: bytes) -> bytes:
-    """The object id, or ``ref: NAME``, that a ref's file holds; b"" for anything else, which git may take for an option."""
+    """Parse a ref's file: return the object id or ``ref: NAME``; b"" for anything else, which git could take for an option."""
     if data.startswith(b"ref:"):
         name = data[4:].strip()
         return b"ref: " + name if is_ref_name(name) else b""
@@ -146,7 +146,10 @@ def ref_value(data: bytes) -> bytes:
 
 
 def packed_refs(data: bytes) -> dict[bytes, bytes]:
-    """The names and object ids of a packed-refs file, but for lines that git would not write. Source: git-pack-refs(1)."""
+    """Parse a packed-refs file: return object ids by name. Lines that git would not write are skipped.
+
+    Source: git-pack-refs(1).
+    """
     refs = {}
     for line in data.splitlines():
         oid, space, name = line.partition(b" ")
@@ -156,7 +159,7 @@ def packed_refs(data: bytes) -> dict[bytes, bytes]:
 
 
 def without_packed(data: bytes, gone: set[bytes]) -> bytes:
-    """A packed-refs file without some names, and without what the lines after them say of their tags."""
+    """Return a packed-refs file without the refs named *gone* and their peeled values."""
     kept, skipping = [], False
     for line in data.splitlines(keepends=True):
         if not line.startswith(b"^"):
@@ -167,9 +170,9 @@ def without_packed(data: bytes, gone: set[bytes]) -> bytes:
 
 
 def own_files(tree: Tree, directory: bytes) -> Iterator[tuple[bytes, Inode] | None]:
-    """Each regular file below a directory that is the branch's own, with its path below it; None at the other steps.
+    """Yield each regular file below a directory that the branch stores itself, with its path there; None at other steps.
 
-    What a branch never touched has no row: those files are in the lower, where they need not be looked at.
+    A file that the branch never changed has no row. It is in the lower and needs no look.
     """
     todo = [b""]
     while todo:

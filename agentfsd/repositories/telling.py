@@ -1,4 +1,4 @@
-"""What a branch did with git, as people say it: which commits it made, and which files it has not committed."""
+"""Describe what a branch did with git: which commits it made, and how many files it has not committed."""
 
 import stat
 from collections.abc import Generator, Iterable, Iterator
@@ -8,7 +8,8 @@ from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.repositories import reading
 from agentfsd.repositories.checkouts import is_as
 from agentfsd.repositories.commits import NOTHING, Commits, Difference
-from agentfsd.repositories.fitting import bundle_of, lower_objects, work_tree_in, workplace
+from agentfsd.repositories.fitting import work_tree_in
+from agentfsd.repositories.gathering import bundle_of, lower_objects, workplace
 from agentfsd.repositories.git_database_paths import Finder, is_internal
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import GitFailed, Workshop, aside
@@ -22,13 +23,13 @@ class Told(NamedTuple):
     """What was done with git in one repository.
 
     Attributes:
-        path: Where its files are, or the database of a bare one.
-        branch: What is checked out.
-        commits: (id, title) of the newest commits that are new.
-        ahead: How many commits are new.
-        behind: How many it has no more.
-        refs: Other refs that differ.
-        uncommitted: Changed files in no commit.
+        path: The directory of the tracked files, or the database of a bare repository.
+        branch: The git branch that is checked out, or HEAD.
+        commits: (id, title) of the newest new commits.
+        ahead: The number of new commits.
+        behind: The number of commits that the git branch had before and lacks now.
+        refs: Other refs that changed.
+        uncommitted: The number of changed files that differ from the newest commit.
     """
 
     path: bytes
@@ -45,7 +46,7 @@ class Told(NamedTuple):
         return [f"{where}{self.branch}: {_plural(self.ahead, 'commit')} of {name}"] if self.ahead else []
 
     def sentence(self) -> str:
-        """``main: 2 commits ahead (a1b2c3 Fix parser; d4e5f6 Add test), 1 uncommitted file``."""
+        """Describe it in one line: ``main: 2 commits ahead (a1b2c3 Fix parser; d4e5f6 Add test), 1 uncommitted file``."""
         parts = []
         if self.ahead:
             named = "; ".join(f"{oid[:7]} {title}" for oid, title in self.commits)
@@ -61,7 +62,7 @@ class Told(NamedTuple):
 
 
 def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Generator[Progress, None, list[Told]]:
-    """Describe each repository that both trees have and in whose database *changed* paths are."""
+    """Describe each repository that both trees have and whose database contains *changed* paths."""
     changed = list(changed)
     finder = Finder(lambda path: reading.has(new, path))
     directories = {path.rpartition(b"/")[0] for path in changed} - {b""}
@@ -119,7 +120,7 @@ def _tell(
 
 
 def _look(workshop: Workshop, before: bytes, after: bytes) -> tuple[list[bytes], tuple[int, int], dict[bytes, Difference]]:
-    """(lines of new commits, (behind, ahead), what the commits changed)."""
+    """Return the lines of the new commits, the numbers (behind, ahead), and what the commits changed, by path."""
     commits = Commits(workshop)
     if not after or before == after:
         return [], (0, 0), {}
@@ -149,7 +150,7 @@ def _files(old: Tree, new: Tree, changed: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _is_uncommitted(old: Tree, new: Tree, path: bytes, work_tree: bytes, committed: dict[bytes, Difference]) -> bool:
-    """Whether a changed file is not as the newest commit has it."""
+    """Return whether a changed file differs from the newest commit."""
     if is_internal(path) or not path.startswith(join(work_tree, b"")):
         return False
     inode, difference = reading.at(new, path), committed.get(path[len(join(work_tree, b"")) :])

@@ -1,7 +1,9 @@
-"""A place of our own where git works on what branches hold: object files of all sides together, and nothing that they configure.
+"""A temporary bare repository in which git works on the object files of several branches.
 
-No setting, hook, filter, attribute or path of a workspace gets in: the settings are ours, there is no work tree, and the object
-directories are made of plain files and of descriptors. git finds missing objects missing: nothing is fetched.
+No configuration of a workspace applies.
+
+No setting, hook, filter, attribute or path of a workspace gets in: the settings are our own, there is no work tree, and the
+object directories are made of plain files and of descriptors. git never fetches an object that is missing.
 """
 
 import os
@@ -10,60 +12,86 @@ import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from agentfsd.lower.host_lower import HostLower
+from agentfsd.repositories.packing import Pack, inflate, is_loose, pack, path_of
 
 _T = TypeVar("_T")
 
 TIMEOUT_S = 300.0  # one start of git; what takes longer is given up
 _FANOUT = {b"%02x" % number for number in range(256)} | {b"pack"}
 _WAIT_S = 0.001
+FEW = 100  # loose objects; of more than that a pack is made: so does `git fetch`
 
 
 class GitFailed(Exception):
-    """git could not do what was asked, with its own words."""
+    """git failed. The text is git's own."""
 
 
 class Bundle(NamedTuple):
-    """Object files for a workshop. ``contents`` and ``descriptors`` (ours to close) by the path below the objects directory."""
+    """Object files for a workshop, by path below the objects directory.
+
+    Attributes:
+        contents: The content of small files that the workshop lacks.
+        descriptors: Descriptors of large files that it lacks. The bundle owns them.
+        seen: The paths of all object files that the trees have.
+    """
 
     contents: dict[bytes, bytes]
     descriptors: dict[bytes, int]
+    seen: set[bytes]
 
     def close(self) -> None:
-        """Closes the descriptors."""
+        """Close the descriptors."""
         for fd in self.descriptors.values():
             os.close(fd)
         self.descriptors.clear()
 
 
 class Workshop:
-    """A bare repository in a temporary directory. Used by one thread at a time; a context manager that removes it."""
+    """A bare repository in a temporary directory; a context manager that removes it. Only one thread at a time may use it.
 
-    def __init__(self, place: str, form: str, bundle: Bundle, lowers: Sequence[tuple[HostLower, bytes]] = ()) -> None:
-        """*form*: git's object format; *lowers*: object directories of the lower, to read from."""
-        self._given = set(bundle.descriptors.values())
+    It can serve several merges, one after the other; begin() starts each. An object that was collected for an earlier merge, or
+    made in it, is visible in a later one only if that one's trees have it.
+    """
+
+    def __init__(
+        self, place: str, form: str, bundle: Bundle | None = None, lowers: Sequence[tuple[HostLower, bytes]] = ()
+    ) -> None:
+        """Create the repository.
+
+        Args:
+            place: The directory in which the temporary directory is made.
+            form: git's object format.
+            bundle: The object files for the first merge, which is then begun; None: call begin() first.
+            lowers: The object directories of the lower, to read from.
+        """
         self._held: list[int] = []
         self._cat: subprocess.Popen[bytes] | None = None
+        self._state, self._busy, self._closing = threading.Lock(), False, False
+        self._lowers: dict[bytes, str] = {}
+        self._raw: dict[bytes, bytes] = {}
+        self._visible: set[str] = set()
+        self.known: dict[bytes, str] = {}  # where an object file is, by its path below an objects directory
+        self.pack: Pack | None = None
         self.form = form
         self.path = _directory(place)
-        self.objects = os.path.join(self.path, "objects")
-        self._lay_out(bundle)
-        alternates = [os.path.join(self.path, "have")]
-        try:
-            alternates += [self._link_lower(number, *lower) for number, lower in enumerate(lowers)]
-        except OSError:
-            self.close()
-            raise
+        self.objects = ""
+        self._lay_out()
         self._environment = {
             "PATH": os.environ.get("PATH", os.defpath), "HOME": self.path, "XDG_CONFIG_HOME": self.path, "LC_ALL": "C",
             "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
             "GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_DIR": self.path,
-            "GIT_OBJECT_DIRECTORY": self.objects, "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(alternates),
         }  # fmt: skip
+        if bundle is not None:
+            try:
+                self.begin(bundle, lowers)
+            except BaseException:
+                self.close()
+                raise
 
     def __enter__(self) -> "Workshop":
         return self
@@ -72,7 +100,40 @@ class Workshop:
         self.close()
 
     def close(self) -> None:
-        """Ends git, and removes all that is there."""
+        """End git and remove the repository. While a thread is in run(), that thread removes it at its end."""
+        with self._state:
+            self._closing = True
+            if self._busy:
+                return
+        self._remove()
+
+    def run(self, job: Callable[[], _T]) -> _T:
+        """Run *job*, which uses this workshop, in a thread that may outlive the request.
+
+        Raises:
+            GitFailed: The workshop was closed.
+        """
+        with self._state:
+            if self._closing:
+                raise GitFailed("the merge was given up")
+            self._busy = True
+        try:
+            return job()
+        finally:
+            with self._state:
+                self._busy = False
+                closing = self._closing
+            if closing:
+                self._remove()
+
+    def _remove(self) -> None:
+        self._end_cat()
+        for fd in self._held:
+            os.close(fd)
+        self._held = []
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _end_cat(self) -> None:
         if self._cat is not None:
             assert self._cat.stdin is not None and self._cat.stdout is not None
             self._cat.kill()
@@ -80,14 +141,9 @@ class Workshop:
             self._cat.stdout.close()
             self._cat.wait()
             self._cat = None
-        for fd in self._held:
-            os.close(fd)
-        self._held = []
-        shutil.rmtree(self.path, ignore_errors=True)
 
-    def _lay_out(self, bundle: Bundle) -> None:
-        for directory in ("objects", "refs", "have/pack"):
-            os.makedirs(os.path.join(self.path, directory))
+    def _lay_out(self) -> None:
+        os.mkdir(os.path.join(self.path, "refs"))
         with open(os.path.join(self.path, "HEAD"), "w") as file:
             file.write("ref: refs/heads/workshop\n")
         version = 1 if self.form != "sha1" else 0
@@ -96,15 +152,75 @@ class Workshop:
             file.write("logAllRefUpdates = false\n[gc]\nauto = 0\n")
             if self.form != "sha1":
                 file.write(f"[extensions]\nobjectFormat = {self.form}\n")
-        made = {b"pack"}
-        have = os.fsencode(os.path.join(self.path, "have"))
-        for path, data in bundle.contents.items():
-            self._make_directory(have, path, made)
-            with open(os.path.join(have, path), "wb") as file:
-                file.write(data)
-        for path, fd in bundle.descriptors.items():
-            self._make_directory(have, path, made)
-            os.symlink(b"/proc/self/fd/%d" % fd, os.path.join(have, path))
+
+    # -- objects
+
+    def begin(
+        self, bundle: Bundle, lowers: Sequence[tuple[HostLower, bytes]] = (), packed: Container[bytes] = frozenset()
+    ) -> None:  # fmt: skip
+        """Starts a merge.
+
+        Args:
+            bundle: The objects of its trees. Its descriptors are the workshop's from now on.
+            lowers: Object directories of the lower, to read from.
+            packed: Paths of those loose objects of the bundle that are to be in ``pack``.
+        """
+        self._held += bundle.descriptors.values()
+        given = dict(bundle.descriptors)
+        bundle.descriptors.clear()
+        self._end_cat()
+        self._forget()
+        have = os.fsencode(tempfile.mkdtemp(prefix="have-", dir=self.path))
+        os.mkdir(os.path.join(have, b"pack"))
+        self.pack = pack({name: data for name, data in bundle.contents.items() if name in packed}, self.form)
+        rest = {name: data for name, data in bundle.contents.items() if self.pack is None or name not in self.pack.objects}
+        other = pack({name: data for name, data in rest.items() if is_loose(name)}, self.form) if len(rest) > FEW else None
+        for made in (self.pack, other):
+            if made is not None:
+                self._write(have, made.name + b".pack", made.data)
+                self._write(have, made.name + b".idx", made.directory)
+        directories = {b"pack"}
+        for name, data in rest.items():
+            if other is None or name not in other.objects:
+                self._make_directory(have, name, directories)
+                self._write(have, name, data)
+        for name, fd in given.items():
+            self._make_directory(have, name, directories)
+            os.symlink(b"/proc/self/fd/%d" % fd, os.path.join(have, name))
+        whole = [name for name, data in bundle.contents.items() if not is_loose(name) or self._is_whole(name, data)]
+        self._raw.update((name, bundle.contents[name]) for name in whole if is_loose(name))
+        self.known |= dict.fromkeys([*whole, *given], os.fsdecode(have))
+        self._see({os.fsdecode(have), *(self.known[name] for name in bundle.seen if name in self.known)}, lowers)
+
+    def _is_whole(self, path: bytes, raw: bytes) -> bool:
+        found = inflate(raw, self.form)
+        return found is not None and path_of(found.oid) == path
+
+    def _see(self, directories: set[str], lowers: Sequence[tuple[HostLower, bytes]]) -> None:
+        self._visible = directories
+        alternates = sorted(directories)
+        for lower, path in lowers:
+            if path not in self._lowers:
+                self._lowers[path] = self._link_lower(len(self._lowers), lower, path)
+            alternates.append(self._lowers[path])
+        self.objects = tempfile.mkdtemp(prefix="objects-", dir=self.path)
+        self._environment["GIT_OBJECT_DIRECTORY"] = self.objects
+        self._environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = ":".join(alternates)
+
+    def _forget(self) -> None:
+        """Removes what an earlier merge left, but for objects."""
+        shutil.rmtree(os.path.join(self.path, "refs"))
+        os.mkdir(os.path.join(self.path, "refs"))
+        for name in ("index", "settling", "shallow"):
+            try:
+                os.unlink(os.path.join(self.path, name))
+            except FileNotFoundError:
+                pass
+
+    @staticmethod
+    def _write(directory: bytes, path: bytes, data: bytes) -> None:
+        with open(os.path.join(directory, path), "wb") as file:
+            file.write(data)
 
     @staticmethod
     def _make_directory(have: bytes, path: bytes, made: set[bytes]) -> None:
@@ -114,7 +230,7 @@ class Workshop:
             made.add(directory)
 
     def _link_lower(self, number: int, lower: HostLower, path: bytes) -> str:
-        """An objects directory that leads to the directories of the lower's, and to nothing that a symlink there names."""
+        """Make an objects directory that links to the lower's directories by descriptor. No symlink in the lower is followed."""
         place = os.path.join(self.path, f"lower-{number}")
         os.mkdir(place)
         directory = os.open(b"/proc/self/fd/%d" % lower.renew(path).fd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -125,7 +241,7 @@ class Workshop:
         return place
 
     def cut(self, boundaries: Iterable[bytes]) -> None:
-        """Takes over where the histories of shallow clones end."""
+        """Set the boundaries of shallow clones."""
         lines = {line for shallow in boundaries for line in shallow.splitlines(keepends=True)}
         if lines:
             with open(os.path.join(self.path, "shallow"), "wb") as file:
@@ -134,24 +250,25 @@ class Workshop:
     # -- git
 
     def git(self, *arguments: str | bytes, data: bytes = b"", good: tuple[int, ...] = (0,), **more: str) -> bytes:
-        """What git says.
+        """Run git and return its output.
 
         Args:
+            args: The arguments of git.
             data: Its standard input.
-            good: The exit codes that are no failure.
-            more: Further variables of its environment.
+            good: The exit codes that mean success.
+            more: Additional environment variables.
 
         Raises:
-            GitFailed: Any other exit code, or no end within TIMEOUT_S.
+            GitFailed: git ended with another exit code, or not within TIMEOUT_S.
         """
         return self.ask(*arguments, data=data, good=good, **more)[0]
 
     def ask(self, *arguments: str | bytes, data: bytes = b"", good: tuple[int, ...] = (0,), **more: str) -> tuple[bytes, int]:
-        """Likewise, with the exit code."""
+        """Run git as git() does, and return its output and exit code."""
         try:
             done = subprocess.run(
                 ["git", *arguments], input=data, capture_output=True, env=self._environment | more, cwd=self.path,
-                pass_fds=[*self._given, *self._held], timeout=TIMEOUT_S, check=False,
+                pass_fds=self._held, timeout=TIMEOUT_S, check=False,
             )  # fmt: skip
         except FileNotFoundError:
             raise GitFailed("git is not installed") from None
@@ -162,11 +279,29 @@ class Workshop:
         return done.stdout, done.returncode
 
     def read(self, name: bytes) -> tuple[bytes, bytes]:
-        """(type, content) of an object. GitFailed when it is missing."""
+        """Return (type, content) of an object. Raises GitFailed if the object is missing."""
+        found = self._read_loose(path_of(name))
+        return found if found is not None else self._ask_cat(name)
+
+    def _read_loose(self, path: bytes) -> tuple[bytes, bytes] | None:
+        """Read a loose object of a branch, or one that was made in this merge. Return None for any other object."""
+        if not is_loose(path):
+            return None  # no id, whoever wrote it
+        raw = self._raw.get(path) if self.known.get(path) in self._visible else None
+        if raw is None:
+            try:
+                with open(os.path.join(os.fsencode(self.objects), path), "rb") as file:
+                    raw = file.read()
+            except OSError:
+                return None
+        found = inflate(raw, self.form)
+        return (found.kind, found.data) if found is not None and path_of(found.oid) == path else None
+
+    def _ask_cat(self, name: bytes) -> tuple[bytes, bytes]:
         if self._cat is None:
             self._cat = subprocess.Popen(
                 ["git", "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                env=self._environment, cwd=self.path, pass_fds=[*self._given, *self._held],
+                env=self._environment, cwd=self.path, pass_fds=self._held,
             )  # fmt: skip
         assert self._cat.stdin is not None and self._cat.stdout is not None
         try:
@@ -182,18 +317,20 @@ class Workshop:
         return fields[1], data
 
     def made(self) -> dict[bytes, bytes]:
-        """The object files that git made here, by their path below the objects directory."""
+        """Return the object files that git created in this merge, by path below the objects directory."""
         made: dict[bytes, bytes] = {}
         for directory, _, names in os.walk(os.fsencode(self.objects)):
             for name in names:
                 path = os.path.join(directory, name)
                 with open(path, "rb") as file:
                     made[os.path.relpath(path, os.fsencode(self.objects))] = file.read()
+        self.known |= {path: self.objects for path in made if path not in self.known}
+        self._raw |= {path: raw for path, raw in made.items() if self.known[path] == self.objects}
         return made
 
 
 def _directory(place: str) -> str:
-    """A new directory in *place*, where only one daemon works: what a killed one left there goes."""
+    """Make a new directory in *place*, and remove what a killed daemon left there. Only one daemon uses *place*."""
     own = f"git-{os.getpid()}-"
     for name in os.listdir(place):
         if name.startswith("git-") and not name.startswith(own):
@@ -202,7 +339,7 @@ def _directory(place: str) -> str:
 
 
 def aside(work: Callable[[], _T]) -> Generator[tuple[int, int, str], None, _T]:
-    """Has a thread do *work*, and lets others have their turn meanwhile; yields as core/diff.py does."""
+    """Run *work* in a thread. Yields progress, as core/tree_diff.py does, so that other requests are answered meanwhile."""
     future: Future[_T] = Future()
 
     def run() -> None:

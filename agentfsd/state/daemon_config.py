@@ -114,7 +114,7 @@ def parse_address(text: str) -> Address:
             raise ValueError
         is_loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        raise invalid(f"{text!r} is no address for metrics", "give unix:/PATH or 127.0.0.1:PORT", "bad-address") from None
+        raise invalid(f"{text!r} is not an address for metrics", "give unix:/PATH or 127.0.0.1:PORT", "bad-address") from None
     if not is_loopback:
         message = f"metrics are not served at {host}: whoever reaches this machine could read them"
         raise invalid(message, "give unix:/PATH or 127.0.0.1:PORT, and let a proxy of yours do the rest", "bad-address")
@@ -139,14 +139,14 @@ def _check_text(path: str) -> None:
         ) from None
 
 
-def _check_directory(path: str, what: str, where_missing: str) -> None:
+def _check_directory(path: str, role: str, where_missing: str) -> None:
     try:
         mode = os.stat(path).st_mode
     except OSError as exc:
         hint = where_missing if exc.errno == errno.ENOENT else ""
-        raise Refusal(exc.errno or errno.EIO, "bad-path", f"cannot use {path} as the {what}: {exc.strerror}", hint) from None
+        raise Refusal(exc.errno or errno.EIO, "bad-path", f"cannot use {path} as the {role}: {exc.strerror}", hint) from None
     if not stat.S_ISDIR(mode):
-        raise Refusal(errno.ENOTDIR, "bad-path", f"the {what} {path} is not a directory")
+        raise Refusal(errno.ENOTDIR, "bad-path", f"the {role} {path} is not a directory")
 
 
 def _check_mountpoint(mountpoint: str) -> None:

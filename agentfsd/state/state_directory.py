@@ -84,6 +84,11 @@ class StateDirectory:
         return os.path.join(self.path, "control.sock")
 
     @property
+    def home_layers(self) -> str:
+        """The changes of each branch to the home directory: see home_layer_store.py."""
+        return os.path.join(self.path, "homes")
+
+    @property
     def doorway(self) -> str:
         """The socket at which the preloaded library asks for descriptors."""
         return os.path.join(self.path, "handoff.sock")

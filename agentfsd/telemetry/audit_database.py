@@ -246,9 +246,9 @@ class AuditDatabase:
         return records if forward else records[::-1]
 
 
-def lost(what: str) -> AuditRecord:
-    """Return a record that marks a gap. *what*: how many records were lost, or the reason when the number is unknown."""
-    return AuditRecord(time.time_ns(), "", "", _NOBODY, 0, "", LOST, b"", b"", what)
+def lost(reason: str) -> AuditRecord:
+    """Return a record that marks a gap. *reason*: how many records were lost, or the reason when the number is unknown."""
+    return AuditRecord(time.time_ns(), "", "", _NOBODY, 0, "", LOST, b"", b"", reason)
 
 
 def _is_damaged(exc: sqlite3.Error) -> bool:

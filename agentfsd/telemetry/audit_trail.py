@@ -79,10 +79,10 @@ class AuditTrail:
         self._write(trail, self._take())
         trail.close()
 
-    def hear(self, told: BranchEvent) -> None:
+    def hear(self, event: BranchEvent) -> None:
         """Take an event. It runs in the event loop before the request is answered, and takes a few microseconds."""
-        if told.kind == "modified" and told.inode is not None:
-            key = (told.branch_id, told.inode.ino, told.pid)
+        if event.kind == "modified" and event.inode is not None:
+            key = (event.branch_id, event.inode.ino, event.pid)
             self._overlay.events.last_write = key
             if key in self._written:
                 return
@@ -91,19 +91,21 @@ class AuditTrail:
             self._lost += 1
             self.lost += 1
             return
-        if told.kind == "branch-renamed":
+        if event.kind == "branch-renamed":
             self._names.clear()
-        uid, command = self._identify.of_process(told.by or told.pid)
-        path = (told.inode.path if told.inode is not None else b"") if told.path is None else told.path
+        uid, command = self._identify.of_process(event.by or event.pid)
+        path = (event.inode.path if event.inode is not None else b"") if event.path is None else event.path
         now_ns = time.time_ns()
-        if told.kind in _CHANGES:
-            self.changed[told.branch_id] = now_ns
-        elif told.kind == "branch-deleted":
-            self.changed.pop(told.branch_id, None)
-        branch = told.branch or self._name(told.branch_id)
-        name = self._process(told.pid) if told.by not in (0, told.pid) else told.name
+        if event.kind in _CHANGES:
+            self.changed[event.branch_id] = now_ns
+        elif event.kind == "branch-deleted":
+            self.changed.pop(event.branch_id, None)
+        branch = event.branch or self._name(event.branch_id)
+        name = self._process(event.pid) if event.by not in (0, event.pid) else event.name
         self._waiting.append(
-            AuditRecord(now_ns, told.branch_id, branch, uid, told.by or told.pid, command, told.kind, path, told.old_path, name)
+            AuditRecord(
+                now_ns, event.branch_id, branch, uid, event.by or event.pid, command, event.kind, path, event.old_path, name
+            )
         )
 
     def note(self, kind: str, caller: Caller, branch_id: str = "", name: str = "") -> None:

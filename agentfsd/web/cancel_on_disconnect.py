@@ -13,19 +13,21 @@ from agentfs_client.control import ControlClient
 
 
 class Conversations:
-    """The connections to the daemon that one request has opened. Threads share it."""
+    """The conversations with the daemon that one request has opened. Several threads may use it."""
 
     def __init__(self) -> None:
         self._clients: list[ControlClient] = []
         self._turn, self._has_ended = threading.Lock(), False
 
     def add(self, client: ControlClient) -> None:
+        """Add a conversation; end it at once if the request has ended."""
         with self._turn:
             self._clients.append(client)
             if self._has_ended:
                 client.hang_up()
 
     def end(self) -> None:
+        """End every conversation."""
         with self._turn:
             self._has_ended = True
             for client in self._clients:

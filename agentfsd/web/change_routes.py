@@ -26,6 +26,7 @@ class ChangeRoutes:
         self._pages, self._overlay = pages, overlay
 
     def routes(self) -> list[Route]:
+        """Return the routes of the pages."""
         return [
             Route("/restore", self.ask_restore, methods=["GET"]),
             Route("/restore", self.restore, methods=["POST"]),
@@ -56,6 +57,7 @@ class ChangeRoutes:
         )  # fmt: skip
 
     def restore(self, request: Request) -> Response:
+        """Restore what the page showed."""
         ref, branch = _field(request, "ref"), _field(request, "branch")
         path = normalize(path_of(_field(request, "path")))
         with self._overlay.client() as client:
@@ -64,6 +66,7 @@ class ChangeRoutes:
         return RedirectResponse(f"/compare?a=&b={key(branch)}", 303)
 
     def ask_discard(self, request: Request) -> Response:
+        """Show what discarding a branch would delete."""
         self._check()
         with self._overlay.client() as client:
             branch = client.show_branch(QueryParams(request).text("branch"))
@@ -85,16 +88,17 @@ class ChangeRoutes:
         return RedirectResponse("/", 303)
 
     def ask_undo(self, request: Request) -> Response:
+        """Show the operation that would be undone."""
         self._check()
         with self._overlay.client() as client:
             entries = client.undoable()
         return self._pages.page("undo.html", request, entries=entries)
 
     def undo(self, request: Request) -> Response:
-        """Undo what the page offered.
+        """Undo the operation that the page showed.
 
         Raises:
-            Refusal: Something else has been done since, so it is not the last any more.
+            Refusal: It is no longer the last operation.
         """
         offered = _field(request, "snapshot")
         with self._overlay.client() as client:

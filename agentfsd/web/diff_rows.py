@@ -49,6 +49,8 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Hunk(msgspec.Struct, kw_only=True):
+    """A group of changed lines with the lines around them."""
+
     head: str
     rows: list[Row]
 
@@ -67,6 +69,7 @@ class FileDiff(msgspec.Struct, kw_only=True):
 
 
 def change_rows(changes: list[wire.Change]) -> list[ChangeRow]:
+    """Prepare the list of changes."""
     return [_change_row(change) for change in changes]
 
 
@@ -74,13 +77,14 @@ def _change_row(change: wire.Change) -> ChangeRow:
     path, was = (each.decode("utf-8", "surrogateescape") for each in (change.path_bytes, change.old_path_bytes))
     notes = ["the real file changed since"] if change.lower_moved else []
     if change.status == "D" or set(change.what) - {"content"}:
-        notes += [what for what in change.what if what != "content"]
+        notes += [aspect for aspect in change.what if aspect != "content"]
     return ChangeRow(
         status=change.status, key=key(path), path=visible(path) or ".", was=visible(was), was_key=key(was), note=", ".join(notes)
     )
 
 
 def file_diff(patch: wire.FilePatch) -> FileDiff:
+    """Prepare one file side by side."""
     path, was = (each.decode("utf-8", "surrogateescape") for each in (patch.path_bytes, patch.old_path_bytes))
     hunks = list(_hunks(path, patch.patch)) if not patch.is_binary else []
     notes = _notes(patch, has_lines=bool(hunks))

@@ -1,7 +1,7 @@
-"""Names, times and sizes as a page shows them, and paths as an address carries them. It must never look at a file.
+"""Format names, times and sizes for pages, and encode paths for addresses. This module looks at no file.
 
-A path is text whose stray bytes are surrogates, as Python has it. In an address it is percent-encoded byte by byte, so that a
-browser, which knows no stray bytes, hands back what it was given.
+A path is text in which surrogates stand for bytes that are not UTF-8, as in Python. In an address it is percent-encoded byte by
+byte, because a browser cannot hold such bytes.
 """
 
 import re
@@ -25,7 +25,7 @@ _AGES = ((60, "second"), (60, "minute"), (24, "hour"), (365, "day"))
 
 
 def visible(name: str) -> str:
-    """A name or path on one line: nothing in it is obeyed by a browser, and no two names look alike for what cannot be seen."""
+    """Return a name or path on one line, with characters escaped that a browser would interpret or that people cannot see."""
     shown = _STRAY_SPACES.sub(lambda match: "\u2423" * len(match[0]), name)
     if shown.isascii() and shown.isprintable():
         return shown
@@ -34,29 +34,29 @@ def visible(name: str) -> str:
 
 
 def readable(text: str) -> str:
-    """The same for the content of a file: lines and tabs stay."""
+    """Return the content of a file, escaped likewise. Lines and tabs stay."""
     return text.translate(_IN_TEXT)
 
 
 def key(path: str) -> str:
-    """A path in an address."""
+    """Encode a path for an address."""
     if _PLAIN.fullmatch(path):
         return path
     return quote(path, safe="/", errors="surrogateescape")
 
 
 def path_of(text: str) -> str:
-    """The path that a key stands for."""
+    """Decode a path from an address."""
     return unquote(text, errors="surrogateescape")
 
 
 def query(text: bytes) -> list[tuple[str, str]]:
-    """The parameters of an address, stray bytes kept."""
+    """Return the parameters of an address, with bytes that are not UTF-8 as surrogates."""
     return parse_qsl(text.decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
 
 
 def size(count: int) -> str:
-    """Bytes in words, such as "21.1 KiB"."""
+    """Format a number of bytes, such as "21.1 KiB"."""
     amount = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if round(amount, 1) < 1024:
@@ -71,16 +71,17 @@ def in_repository(path: bytes, sentence: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
+    """Format a number with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def clock(time_ns: int) -> str:
-    """A point in time, local, to the second."""
+    """Format a time as local date and time, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ns / 1e9))
 
 
 def ago(time_ns: int) -> str:
-    """How long ago that was, in words."""
+    """Format how long ago a time was, in words."""
     amount = max(0, int(time.time() - time_ns / 1e9))
     if amount < 10:
         return "just now"

@@ -1,6 +1,6 @@
-"""Serves files: the specification's /api/filesystem/meta, tree and file, and what the page of a file asks for.
+"""Serve files: the specification's /api/filesystem/meta, tree and file, and what the page of a file needs.
 
-Content of files goes out as plain text or as an attachment, never as something that a browser would run.
+File content is sent as plain text or as an attachment, so a browser never executes it.
 """
 
 import re
@@ -34,12 +34,13 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class FileRoutes:
-    """Files of the viewed trees."""
+    """Serves files of the viewed trees."""
 
     def __init__(self, trees: ViewedTrees) -> None:
         self._trees = trees
 
     def routes(self) -> list[Route]:
+        """Return the routes."""
         return [
             Route("/api/filesystem/meta", self.meta),
             Route("/api/filesystem/tree", self.tree),
@@ -50,6 +51,7 @@ class FileRoutes:
         ]
 
     def meta(self, request: Request) -> Response:
+        """Answer with the tree's manifest."""
         with self._trees.tree(QueryParams(request).text("ref", "")) as tree:
             return answer(tree.meta())
 
@@ -80,6 +82,7 @@ class FileRoutes:
         return answer({"found": sorted(matches[:MAX_FOUND]), "more": len(matches) > MAX_FOUND})
 
     def view(self, request: Request) -> Response:
+        """Answer with a part of a file's content."""
         params = QueryParams(request)
         with self._trees.tree(params.text("ref", "")) as tree:
             return answer(msgspec.to_builtins(view(tree, params.path(), params.number("offset", 0))))

@@ -1,4 +1,4 @@
-"""A stretch of a file as a page shows it: lines of text, or bytes in hexadecimal. It must never hold more of a file than that."""
+"""A part of a file as a page shows it: lines of text, or bytes in hexadecimal. Only that part is held in memory."""
 
 import codecs
 
@@ -16,8 +16,14 @@ _STRAY_SHARE = 0.3  # of characters that are no UTF-8, above which it is no text
 
 
 class FileView(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """``lines`` of text, or rows of ``hex`` (offset, bytes, characters). ``next``: where the next stretch begins, 0 at the end.
-    ``notes``: what a person should know, in sentences."""
+    """A part of a file.
+
+    Attributes:
+        lines: Lines of text; empty for a binary file.
+        hex: Rows of (offset, bytes, characters); empty for text.
+        next: The offset of the next part, in bytes; 0 at the end of the file.
+        notes: Sentences about the file for the user.
+    """
 
     name: str
     size_bytes: int
@@ -31,7 +37,13 @@ class FileView(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def view(tree: ViewedTree, path: str, offset: int) -> FileView:
-    """From *offset* on, which is the beginning or a ``next``. IsADirectoryError, FileNotFoundError, PathEscapeError."""
+    """Return the part of a file that begins at *offset*: 0, or the ``next`` of another part.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        IsADirectoryError: It is a directory.
+        PathEscapeError: The path leads out of the tree.
+    """
     entry = tree.stat(path)
     made = FileView(name=visible(path), size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns)
     made.mode = f"{entry.mode & 0o7777:04o}" if entry.mode else ""
@@ -97,7 +109,7 @@ def _show_text(made: FileView, path: str, data: bytes) -> None:
 
 
 def _cut(data: bytes) -> int:
-    """After PART_LINES, or the last line that is there as a whole; else after the last whole character."""
+    """Cut the data after PART_LINES lines, or after the last complete line; without one, after the last complete character."""
     lines = data.split(b"\n", PART_LINES)
     if len(lines) > PART_LINES:
         return len(data) - len(lines[-1])

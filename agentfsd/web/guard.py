@@ -62,6 +62,7 @@ class Keys:
         return made
 
     def admits(self, token: str) -> bool:
+        """Return whether a token admits its holder. A token that admits once is used up."""
         if _same(token, self.token):
             return True
         for known in self.once:

@@ -49,6 +49,7 @@ def marked(line: Line, begin: int, end: int) -> Line:
 
 
 def text_of(line: Line) -> str:
+    """Return the text of a line without its colours."""
     return "".join(text for _, text in line)
 
 

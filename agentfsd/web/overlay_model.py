@@ -79,6 +79,7 @@ class LiveOverlay:
         return mount.socket
 
     def tree(self, ref: str) -> LiveTree:
+        """Return a branch's or snapshot's tree, over a conversation of its own."""
         client = self.client()
         try:
             return LiveTree(client, ref or "main")
@@ -109,6 +110,7 @@ class LiveOverlay:
         return sorted(rows, key=lambda row: (row.branch.processes == 0, row.branch.name == "main", -row.branch.created_ns))
 
     def changed(self, ref: str) -> Changed:
+        """Count the changes of a branch, and find the time of the last one."""
         with self.client() as client:
             found = client.changes(ref, own=True)
             changes = found.changes

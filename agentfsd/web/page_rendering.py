@@ -59,6 +59,7 @@ class Pages:
         self._templates.globals.update(plural=display_text.plural)
 
     def page(self, template: str, request: Request, /, status: int = 200, **context: Any) -> HTMLResponse:
+        """Render a template as a page."""
         said = self.said[:]
         if template != "outside.html" and request.headers.get("sec-fetch-mode", "navigate") == "navigate":
             self.said.clear()  # kept where a stranger asks, and where a script renews a page
@@ -69,6 +70,7 @@ class Pages:
         return HTMLResponse(text, status)
 
     def refuse(self, request: Request, refused: Refused) -> Response:
+        """Return the page for a request that the guard refused."""
         return self._refusal(request, refused.status, refused.message, refused.hint, inside=False)
 
     def handlers(self) -> dict[Any, Callable[[Request, Exception], Response]]:

@@ -14,15 +14,18 @@ class QueryParams:
         self._given = dict(self._pairs)
 
     def text(self, name: str, default: str | None = None) -> str:
+        """Return a parameter's text."""
         value = self._given.get(name, default)
         if value is None:
             raise ValueError(f"the address says no {name}=")
         return value
 
     def texts(self, name: str) -> list[str]:
+        """Return every value of a parameter."""
         return [value for each, value in self._pairs if each == name]
 
     def has(self, name: str) -> bool:
+        """Return whether a parameter is given."""
         return name in self._given
 
     def path(self, default: str | None = None) -> str:
@@ -30,6 +33,7 @@ class QueryParams:
         return normalize(self.text("path", default))
 
     def number(self, name: str, default: int) -> int:
+        """Return a parameter's number."""
         text = self._given.get(name, str(default))
         if not text.isascii() or not text.isdecimal() or len(text) > 18:
             raise ValueError(f"{name}= takes a number from 0 on, and not {text[:40]!r}")

@@ -34,6 +34,7 @@ class ReadRoutes:
         self._pages, self._overlay, self._ending = pages, overlay, ending
 
     def routes(self) -> list[Route]:
+        """Return the routes of the pages."""
         return [
             Route("/", self.branches),
             Route("/files", self.files),
@@ -48,9 +49,11 @@ class ReadRoutes:
         ]
 
     def branches(self, request: Request) -> Response:
+        """Show the branches and the processes in them."""
         return self._pages.page("branches.html", request, rows=self._overlay.branches())
 
     def files(self, request: Request) -> Response:
+        """Show the files of a branch or snapshot."""
         params = QueryParams(request)
         branches, snapshots = self._overlay.refs()
         ref = params.text("ref", "main")
@@ -89,15 +92,18 @@ class ReadRoutes:
         )  # fmt: skip
 
     def live(self, request: Request) -> Response:
+        """Show events as they happen."""
         return self._pages.page(
             "live.html", request, branch=QueryParams(request).text("branch", ""), branches=self._overlay.refs()[0]
         )
 
     def changed(self, request: Request) -> Response:
+        """Answer with the number of changes of a branch, and the time of the last one."""
         params = QueryParams(request)
         return answer(self._overlay.changed(params.text("ref")))
 
     def changes(self, request: Request) -> Response:
+        """Answer with the list of changes between two states."""
         params = QueryParams(request)
         with self._overlay.client() as client:
             found = client.changes(params.text("b"), params.text("a", "") or None)
@@ -124,6 +130,7 @@ class ReadRoutes:
         return answer([file_diff(patch) for patch in exact or patches])
 
     async def events(self, request: Request) -> Response:
+        """Send the events of branches as server-sent events."""
         branch = QueryParams(request).text("branch", "") or None
         socket = await anyio.to_thread.run_sync(self._overlay.socket)
         return StreamingResponse(self._stream(socket, branch), media_type="text/event-stream")
@@ -157,7 +164,7 @@ class ReadRoutes:
 
 
 def _most_telling(branches: list[wire.Branch]) -> str:
-    """Return the newest branch that changed something."""
+    """Return the newest branch that holds changes."""
     return max(branches, key=lambda branch: (branch.changed > 0, branch.created_ns)).name
 
 

@@ -1,4 +1,4 @@
-"""A written session, ``ID.jsonl`` with ``ID.fs.zip`` beside it, as pages. It loads none of the types that are named in it."""
+"""Pages about a recorded session: ``ID.jsonl`` and ``ID.fs.zip``. The types named in the session are never imported."""
 
 import json
 import os
@@ -28,14 +28,14 @@ _SESSION, _ARCHIVE = ".jsonl", ".fs.zip"
 
 @dataclass(frozen=True)
 class Files:
-    """``session`` and ``archive``: paths; one of them may be missing."""
+    """The paths of a session's files. Either may be missing."""
 
     session: Path | None
     archive: Path | None
 
 
 def find(given: str) -> Files:
-    """What belongs together, from either file. Refusal where there is nothing to show."""
+    """Find both files of a session by the path of one. Raises Refusal if there is nothing to show."""
     path = Path(given)
     if not path.is_file():
         raise not_found("file", given, "name a session (ID.jsonl) or an archive (ID.fs.zip)")
@@ -54,7 +54,7 @@ class _Slice(msgspec.Struct):
 
 
 class _Record(msgspec.Struct):
-    """As agentfs_files.session writes them; what else stands there is nobody's business here."""
+    """A line of the file as agentfs_files.session writes it. Other fields are ignored."""
 
     session_id: str = ""
     created_at: str = ""
@@ -65,6 +65,8 @@ class _Record(msgspec.Struct):
 
 @dataclass(frozen=True)
 class SliceShown:
+    """One section of the session as a page shows it."""
+
     name: str
     module: str
     count: int
@@ -72,15 +74,17 @@ class SliceShown:
 
 
 class SessionRoutes:
-    """Pages about *files*; the files of the archive are served by others."""
+    """The pages about a session. Other routes serve the files of its archive."""
 
     def __init__(self, pages: Pages, files: Files, archive: ArchiveTree | None) -> None:
         self._pages, self._files, self._archive = pages, files, archive
 
     def routes(self) -> list[Route]:
+        """Return the routes of the pages."""
         return [Route("/", self.session), Route("/files", self.tree)]
 
     def session(self, request: Request) -> Response:
+        """Show the sections of the session."""
         records, wrong = _read(self._files.session) if self._files.session is not None else ([], [])
         room = [MAX_CHARACTERS]
         shown = [(record, [_shown(each, room) for each in record.slices]) for record in records]
@@ -89,6 +93,7 @@ class SessionRoutes:
         return self._pages.page("session.html", request, name=name, sessions=shown, manifest=manifest, wrong=wrong)
 
     def tree(self, request: Request) -> Response:
+        """Show the files of the session's archive."""
         if self._archive is None:
             raise invalid("no archive lies beside this session", "it was written without a file system")
         path = key(QueryParams(request).path(""))
@@ -96,7 +101,7 @@ class SessionRoutes:
 
 
 def _read(path: Path) -> tuple[list[_Record], list[str]]:
-    """What can be read, and what is wrong with other lines, in sentences. Refusal where there is nothing but those."""
+    """Read the records, and describe unreadable lines in sentences. Raises Refusal if no line is readable."""
     records: list[_Record] = []
     wrong: list[str] = []
     with path.open("rb") as lines:
@@ -108,12 +113,12 @@ def _read(path: Path) -> tuple[list[_Record], list[str]]:
                 if len(wrong) > MOST_WRONG:
                     break
     if wrong and not records:
-        raise invalid(f"{path.name} is no session: {wrong[0]}", "agentfs_files.session.dump_session_tree writes them")
+        raise invalid(f"{path.name} is not a session: {wrong[0]}", "agentfs_files.session.dump_session_tree writes them")
     return records, wrong
 
 
 def _cut(lines: BinaryIO) -> Iterator[bytes]:
-    """Of a line that is too long only so much that this can be seen."""
+    """Yield the lines. Of a line that is too long, only a part is yielded, which is still longer than the limit."""
     while line := lines.readline(MAX_LINE_BYTES + 1):
         rest = line
         while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
@@ -122,14 +127,14 @@ def _cut(lines: BinaryIO) -> Iterator[bytes]:
 
 
 def _record(line: bytes) -> _Record:
-    """ValueError and RecursionError, in words, for what is none."""
+    """Parse a line. Raises ValueError or RecursionError, in words, if it is no record."""
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"it is longer than {size(MAX_LINE_BYTES)}")
     return msgspec.json.decode(line, type=_Record)
 
 
 def _shown(part: _Slice, room: list[int]) -> SliceShown:
-    """*room*: for how many characters there still is some on the page; less afterwards."""
+    """Format a section. *room*: the number of characters that still fit on the page; it is reduced."""
     module, _, name = part.type.rpartition(":")
     items = list[str]()
     for item in part.items[:SHOWN_ITEMS]:

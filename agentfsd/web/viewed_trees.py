@@ -1,6 +1,6 @@
-"""A tree to look at: a branch or snapshot of a running daemon, or an archive. It changes nothing, and knows no page.
+"""The trees that pages show: a branch or snapshot of a running daemon, or an archive. Nothing here changes a tree.
 
-Paths are from the root, "" is the root, stray bytes are surrogates.
+Paths are relative to the root, which is "". Surrogates stand for bytes that are not UTF-8.
 """
 
 import errno
@@ -27,8 +27,15 @@ Kind = Literal["file", "directory", "symlink", "other"]
 
 @dataclass(frozen=True, slots=True)
 class ViewedEntry:
-    """One name in a directory. ``kind`` is symlink for one that leads to nothing, or out of the tree; ``is_link``: the name is a
-    symlink's, and the rest is about what it leads to, ``target``. ``mode`` and ``mtime_ns`` are 0 where nobody knows."""
+    """A name in a directory.
+
+    Attributes:
+        kind: symlink if it is a symlink that leads to nothing or out of the tree; else the kind of the file or of its target.
+        is_link: The name is a symlink. The other attributes then describe its target.
+        target: The text of the symlink.
+        mode: 0 if unknown.
+        mtime_ns: 0 if unknown.
+    """
 
     name: str
     kind: Kind
@@ -46,7 +53,7 @@ class ViewedContent(Protocol):
     def size(self) -> int: ...
 
     def read(self, offset: int, size: int) -> bytes:
-        """*size* bytes, fewer only at the end."""
+        """Return *size* bytes from *offset* on; fewer only at the end of the file."""
         ...
 
     def __enter__(self) -> "ViewedContent": ...
@@ -55,36 +62,38 @@ class ViewedContent(Protocol):
 
 
 class ViewedTree(Protocol):
-    """Errors are the standard exceptions: FileNotFoundError, IsADirectoryError, PathEscapeError, ..."""
+    """A tree. Methods raise FileNotFoundError, NotADirectoryError, IsADirectoryError or PathEscapeError."""
 
     def meta(self) -> Mapping[str, object]:
-        """What the specification's manifest holds, at least: ``version``, ``created_at``, ``file_count``, ``total_bytes``."""
+        """Return at least ``version``, ``created_at``, ``file_count`` and ``total_bytes``, as in the specification's manifest."""
         ...
 
     def list(self, path: str, *, quickly: bool = False) -> list[ViewedEntry]:
-        """What is in a directory, sorted by name. *quickly*: of a large one only what kind each is: sizes are -1, and symlinks
-        are symlinks."""
+        """List a directory, sorted by name.
+
+        *quickly*: of a large directory, return only the kinds: sizes are -1, and symlinks are not followed.
+        """
         ...
 
     def stat(self, path: str) -> ViewedEntry: ...
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Path and size of every file; symlinks to directories are not followed."""
+        """Yield path and size of every file. Symlinks to directories are not followed."""
         ...
 
     def open(self, path: str) -> ViewedContent: ...
 
 
 class ViewedTrees(Protocol):
-    """Where the pages get their trees."""
+    """The source of the pages' trees."""
 
     def tree(self, ref: str) -> AbstractContextManager[ViewedTree]:
-        """*ref*: of which branch or snapshot; "" where there is only one tree."""
+        """Return a tree. *ref*: the branch or snapshot; "" if there is only one tree."""
         ...
 
 
 class LiveTree:
-    """Over a conversation with a daemon, which ends with it; a context manager. *ref*: a branch or snapshot."""
+    """A tree of a running daemon, read over one conversation; a context manager that ends it. *ref*: a branch or snapshot."""
 
     def __init__(self, client: ControlClient, ref: str) -> None:
         self._client, self._ref = client, ref
@@ -97,7 +106,7 @@ class LiveTree:
         self._client.close()
 
     def meta(self) -> Mapping[str, object]:
-        """Takes as long as there are files."""
+        """See ViewedTree. The time that this takes grows with the number of files."""
         created_ns = self._created_ns()
         counted = self._files.count()
         made = datetime.fromtimestamp(created_ns / 1e9, UTC).isoformat()
@@ -112,6 +121,7 @@ class LiveTree:
         return self._client.show_snapshot(self._ref).created_ns
 
     def list(self, path: str, *, quickly: bool = False) -> list[ViewedEntry]:
+        """See ViewedTree."""
         if quickly:
             named = self._files.list(path, names_only=True)
             if len(named) > LARGE_DIRECTORY:
@@ -119,12 +129,13 @@ class LiveTree:
         return [_entry(info) for info in self._files.list(path)]
 
     def stat(self, path: str) -> ViewedEntry:
+        """See ViewedTree."""
         info = self._files.stat(path, follow=False)
         target = self._behind(path) if info.is_link else None
         return replace(target or _entry(info), name=name_of(path), target=_text(info.target_bytes))
 
     def _behind(self, path: str) -> ViewedEntry | None:
-        """What a symlink leads to; None for nothing, and for what is outside."""
+        """Return the target of a symlink; None if it does not exist or is outside the tree."""
         try:
             return _entry(self._files.stat(path))
         except AgentFSError:
@@ -133,6 +144,7 @@ class LiveTree:
             return None
 
     def files(self) -> Iterator[tuple[str, int]]:
+        """See ViewedTree."""
         pending = [""]
         while pending:
             directory = pending.pop()
@@ -148,6 +160,7 @@ class LiveTree:
                     pending.append(path)
 
     def open(self, path: str) -> ViewedContent:
+        """See ViewedTree."""
         return _Remote(self._files.open(path))
 
 
@@ -177,7 +190,7 @@ class _Remote:
 
 
 class ArchiveTree:
-    """A session's ``ID.fs.zip``. Threads share it."""
+    """The files of a session, from its ``ID.fs.zip``. Several threads may use it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._view = ArchiveView(path)
@@ -195,19 +208,22 @@ class ArchiveTree:
         self._children[above][entry.name] = entry
 
     def close(self) -> None:
+        """Close the archive."""
         self._view.close()
 
     def __enter__(self) -> "ArchiveTree":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        """It stays open for the next request."""
+        """Keep the archive open for the next request."""
 
     def meta(self) -> Mapping[str, object]:
+        """See ViewedTree."""
         with self._turn:
             return self._view.manifest()
 
     def list(self, path: str, *, quickly: bool = False) -> list[ViewedEntry]:
+        """See ViewedTree."""
         if path in self._sizes:
             raise refusal(errno.ENOTDIR, path)
         if path not in self._children:
@@ -215,6 +231,7 @@ class ArchiveTree:
         return sorted(self._children[path].values(), key=lambda entry: os.fsencode(entry.name))
 
     def stat(self, path: str) -> ViewedEntry:
+        """See ViewedTree."""
         if path in self._children:
             return ViewedEntry(name_of(path), "directory")
         if path not in self._sizes:
@@ -222,9 +239,11 @@ class ArchiveTree:
         return ViewedEntry(name_of(path), "file", self._sizes[path])
 
     def files(self) -> Iterator[tuple[str, int]]:
+        """See ViewedTree."""
         return iter(self._sizes.items())
 
     def open(self, path: str) -> ViewedContent:
+        """See ViewedTree."""
         if path in self._children:
             raise refusal(errno.EISDIR, path)
         with self._turn:

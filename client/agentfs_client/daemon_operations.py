@@ -28,13 +28,14 @@ class OpenedFd:
 
 @dataclass(frozen=True, slots=True)
 class OpenedView:
-    """A detached mount of one branch, and the user namespace to enter before attaching it, if it needs one. The caller closes
-    both.
+    """A detached mount of one branch, the user namespace to enter before attaching it, if it needs one, and a detached mount of
+    the home directory, if the request named it. The caller closes all.
     """
 
     reply: wire.ViewReply
     mount: int
     user_namespace: int | None = None
+    home: int | None = None
 
 
 class DaemonOperations:
@@ -145,11 +146,11 @@ class DaemonOperations:
         return ask(wire.BranchBindings(), wire.BindingsReply, lambda reply: reply.bindings)
 
     @operation
-    def open_view(self, branch: str, io: str = "auto") -> Question[OpenedView]:
+    def open_view(self, branch: str, io: str = "auto", *, home: str = "") -> Question[OpenedView]:
         """Return a detached mount of a branch, to attach in the caller's own namespace. It counts as in use during this
-        conversation.
+        conversation. *home*: the path of the home directory, to get a mount with the branch's changes to it, too.
         """
-        return Question(wire.ViewOpen(branch=branch, io=io), wire.ViewReply, OpenedView, brings_descriptors=2)
+        return Question(wire.ViewOpen(branch=branch, io=io, home=home), wire.ViewReply, _view, brings_descriptors=3)
 
     # -- snapshots
 
@@ -273,6 +274,43 @@ class DaemonOperations:
         return ask(wire.PolicySet(name=name, value=value), wire.PolicyReply, lambda reply: reply.policy)
 
     @operation
+    def list_rules(self, branch: str | None = None) -> Question[list[wire.RuleInScope]]:
+        """Return the rules by path: of every scope, or those that hold for processes bound to *branch*."""
+        return ask(wire.RulesList(branch=branch), wire.RulesReply, lambda reply: reply.rules)
+
+    @operation
+    def add_rules(
+        self, rules: Sequence[str], branch: str | None = None, *, everybody: bool = False
+    ) -> Question[list[wire.RuleInScope]]:
+        """Add rules such as "deny *.key", and return them. See wire.RulesChange.
+
+        Args:
+            rules: the rules.
+            branch: the branch for whose processes they hold; None means all branches.
+            everybody: they hold for processes outside all branches as well.
+        """
+        request = wire.RulesChange(add=list(rules), branch=branch, everybody=everybody)
+        return ask(request, wire.RulesReply, lambda reply: reply.rules)
+
+    @operation
+    def remove_rules(
+        self, rules: Sequence[str], branch: str | None = None, *, everybody: bool = False
+    ) -> Question[list[wire.RuleInScope]]:
+        """Remove rules, and return them. The arguments are those of add_rules()."""
+        request = wire.RulesChange(remove=list(rules), branch=branch, everybody=everybody)
+        return ask(request, wire.RulesReply, lambda reply: reply.rules)
+
+    @operation
+    def test_rules(self, paths: Sequence[str], branch: str | None = None) -> Question[list[wire.PathVerdict]]:
+        """Return what the rules of a branch say about paths. One that ends with a slash is a directory."""
+        return ask(wire.RulesTest(paths=list(paths), branch=branch), wire.VerdictsReply, lambda reply: reply.verdicts)
+
+    @operation
+    def obey_rules(self, branch: str) -> Question[str]:
+        """Keep the rules of a branch in the rest of this conversation, as a process that is bound to it must."""
+        return ask(wire.RulesObey(branch=branch), wire.Done, lambda reply: reply.message)
+
+    @operation
     def diff(
         self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = (), *, own: bool = False
     ) -> Question[list[wire.Change]]:
@@ -394,6 +432,12 @@ def _raw(paths: Sequence[str | bytes]) -> list[bytes]:
 
 def _nothing(reply: wire.Done) -> None:
     pass
+
+
+def _view(reply: wire.ViewReply, mount: int, *others: int) -> OpenedView:
+    home = others[-1] if reply.has_home else None
+    namespaces = others[:-1] if reply.has_home else others
+    return OpenedView(reply, mount, namespaces[0] if namespaces else None, home)
 
 
 def _branch(reply: wire.BranchReply) -> wire.Branch:

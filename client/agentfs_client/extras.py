@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def needed_for(what: str, extra: str) -> Iterator[None]:
+def needed_for(feature: str, extra: str) -> Iterator[None]:
     """Wrap the imports that a feature needs.
 
     Args:
-        what: subject and verb of the message, such as ``containers need``.
+        feature: subject and verb of the message, such as ``containers need``.
         extra: name of the extra.
 
     Raises:
@@ -18,4 +18,4 @@ def needed_for(what: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as exc:
-        raise ModuleNotFoundError(f"{what} the package `{exc.name}`: pip install 'agentfsd[{extra}]'", name=exc.name) from exc
+        raise ModuleNotFoundError(f"{feature} the package `{exc.name}`: pip install 'agentfsd[{extra}]'", name=exc.name) from exc

@@ -243,3 +243,22 @@ class AuditEntry(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True)
     command: str
     kind: str
     name: str = ""
+
+
+class RuleInScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule by path. ``scope`` is ``everybody``, ``branches`` (bound processes of all branches) or ``branch``; ``branch`` is the
+    branch's name then.
+    """
+
+    scope: str
+    verb: str
+    pattern: str
+    branch: str = ""
+
+
+class PathVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the rules say about a path: ``verdict`` is a verb; ``rule`` is the one that decides, "" if none does."""
+
+    path: str
+    verdict: str
+    rule: str = ""

@@ -54,8 +54,8 @@ class Doorway:
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)
         with self._turn:
             self._ticket += 1
-            asked = bytearray(REQUEST.pack(self._cookie, self._ticket, flags, VERSION, 0, 0))
-            fcntl.ioctl(fd, FORWARD, asked)
+            request = bytearray(REQUEST.pack(self._cookie, self._ticket, flags, VERSION, 0, 0))
+            fcntl.ioctl(fd, FORWARD, request)
             return self._receive(self._ticket)
 
     def _receive(self, ticket: int) -> int:

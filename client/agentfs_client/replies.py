@@ -16,7 +16,9 @@ from agentfs_client.facts import (
     FilePatch,
     MergedPath,
     PathName,
+    PathVerdict,
     RepositoryChange,
+    RuleInScope,
     UndoEntry,
     exact_path,
 )
@@ -187,6 +189,16 @@ class PolicyReply(Reply, frozen=True, kw_only=True, tag="policy"):
     policy: dict[str, str]
 
 
+class RulesReply(Reply, frozen=True, kw_only=True, tag="rules"):
+    """Rules in the order in which they count: the last one that matches a path decides. After a change: those changed."""
+
+    rules: list[RuleInScope]
+
+
+class VerdictsReply(Reply, frozen=True, kw_only=True, tag="rules.verdicts"):
+    verdicts: list[PathVerdict]
+
+
 class ProblemsReply(Reply, frozen=True, kw_only=True, tag="problems"):
     problems: list[str]
 
@@ -197,11 +209,13 @@ class CapabilitiesReply(Reply, frozen=True, kw_only=True, tag="capabilities.ok")
 
 class ViewReply(Reply, frozen=True, kw_only=True, tag="view.ok"):
     """The reply to ViewOpen. It carries a descriptor of a detached mount, and one of the user namespace to enter first if it
-    needs one.
+    needs one. The last descriptor is that of the home directory's mount if ``has_home``; ``home_why`` says why there is none.
     """
 
     io: str  # how file data reaches programs
     joined: bool  # whether other runs share this connection
+    has_home: bool = False
+    home_why: str = ""
 
 
 class FileReply(Reply, frozen=True, kw_only=True, tag="file"):

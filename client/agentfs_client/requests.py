@@ -1,29 +1,12 @@
-"""Every request that a client can make. If a request names no branch, it means the caller's own: the one it is bound to, else
-"main".
+"""The requests that a client can make, except those about single files (wire_file_requests.py). If a request names no branch, it
+means the caller's own: the one it is bound to, else "main".
 """
 
 from typing import Literal
 
 import msgspec
 
-from agentfs_client.message import PROTOCOL_VERSION, Message, tagged
-
-
-class Request(Message, frozen=True, kw_only=True):
-    """Base of all requests. ``version`` may be omitted; the daemon refuses other versions. On the socket the first request is
-    hello.
-    """
-
-    version: int = PROTOCOL_VERSION
-
-
-class LongRequest(Request, frozen=True, kw_only=True):
-    """A request that may take long. On the socket the daemon abandons it if the client closes its end before the reply.
-
-    With ``progress``, any number of Progress messages may precede the reply; on the socket only.
-    """
-
-    progress: bool = False
+from agentfs_client.message import LongRequest, Request
 
 
 class Hello(Request, frozen=True, kw_only=True, tag="hello"):
@@ -130,11 +113,12 @@ class ViewOpen(Request, frozen=True, kw_only=True, tag="view.open"):
     """Ask for a detached mount that shows one branch, to attach in a namespace. The reply carries it. Over the socket only.
 
     ``io`` is how file data reaches programs (auto, zero-message, passthrough, cached). It applies only if no such mount exists
-    yet.
+    yet. ``home``: the resolved path of a home directory, to get a mount of it as well with the branch's changes to it.
     """
 
     branch: str
     io: str = "auto"
+    home: str = ""
 
 
 class SnapshotCreate(Request, frozen=True, kw_only=True, tag="snapshot.create"):
@@ -314,6 +298,49 @@ class PolicySet(Request, frozen=True, kw_only=True, tag="policy.set"):
     value: str
 
 
+class RulesList(Request, frozen=True, kw_only=True, tag="rules.list"):
+    """Ask for the rules by path.
+
+    ``branch`` None means those of every scope, or for a bound caller those that hold for it; of a branch, those that hold for
+    processes bound to it.
+    """
+
+    branch: str | None = None
+
+
+class RulesChange(Request, frozen=True, kw_only=True, tag="rules.change"):
+    """Add or remove rules of one scope.
+
+    The scope is ``branch``; or, if that is None, the bound processes of all branches; or, with ``everybody``, every process.
+    A rule is a verb (hide, deny, ask, ro, allow) and a pattern as in .gitignore: ``deny secrets/**``. The last one that matches
+    counts. The rule ``secrets`` stands for many, which are about files that usually hold passwords and keys. A rule that is
+    added again moves to the end.
+    """
+
+    add: list[str] = []
+    remove: list[str] = []
+    branch: str | None = None
+    everybody: bool = False
+
+
+class RulesTest(Request, frozen=True, kw_only=True, tag="rules.test"):
+    """Ask what the rules say about paths, relative to the root; one that ends with a slash is a directory. ``branch`` as in
+    RulesList; None means main for an unbound caller.
+    """
+
+    paths: list[str]
+    branch: str | None = None
+
+
+class RulesObey(Request, frozen=True, kw_only=True, tag="rules.obey"):
+    """Keep the rules of a branch in the rest of this conversation, as a process that is bound to it must.
+
+    A program that acts for an agent asks for this.
+    """
+
+    branch: str
+
+
 class Fsck(LongRequest, frozen=True, kw_only=True, tag="fsck"):
     """Check the stored state. ``scrub``: also read the contents of snapshots and compare their checksums."""
 
@@ -328,139 +355,6 @@ class Events(Request, frozen=True, kw_only=True, tag="events"):
     """
 
     branch: str | None = None
-
-
-class FileRequest(Request, frozen=True, kw_only=True):
-    """A request about one path, performed with the caller's permissions on the mount.
-
-    ``branch`` is any ref; a snapshot can only be read. ``path`` is relative to the root, which is "". ``raw_path`` replaces it
-    for names that are not UTF-8 (base64 in JSON). Symlinks are followed as long as they stay beneath the root.
-    """
-
-    branch: str | None = None
-    path: str = ""
-    raw_path: bytes = b""
-
-
-class HandleRequest(Request, frozen=True, kw_only=True):
-    """A request about a file that this conversation has open. ``handle`` is the one in FileOpened."""
-
-    handle: int
-
-
-class StatFile(FileRequest, frozen=True, kw_only=True, tag="file.stat"):
-    """Ask for a file's attributes. ``follow``: of the target of a symlink, instead of the link itself."""
-
-    follow: bool = True
-
-
-class FileList(FileRequest, frozen=True, kw_only=True, tag="file.list"):
-    """List a directory, sorted by name. With ``names_only``, entries have only their kind, which is symlink for a symlink; this
-    is several times faster in large directories.
-    """
-
-    names_only: bool = False
-
-
-class FileOpen(FileRequest, frozen=True, kw_only=True, tag="file.open"):
-    """Open a file for reading.
-
-    The reply holds up to ``read_bytes`` of its beginning. If the file is no longer than that, it is not kept open, and the handle
-    is 0.
-    """
-
-    read_bytes: int = 0
-
-
-class FileRead(HandleRequest, frozen=True, kw_only=True, tag="file.read"):
-    """Read at most MAX_DATA_BYTES. The reply is shorter than ``size`` only at the end of the file."""
-
-    offset: int
-    size: int
-
-
-class FileCreate(FileRequest, frozen=True, kw_only=True, tag="file.create"):
-    """Begin to write a file. Nobody sees it before file.commit; closing the handle or ending the conversation discards it.
-
-    ``mode`` create: EEXIST if the path exists. append: at file.commit the data are appended to the file as it is then.
-    ``permissions`` are those of a new file, reduced by the caller's umask.
-    """
-
-    mode: Literal["create", "overwrite", "append"] = "overwrite"
-    permissions: int = 0o666
-
-
-class FileWrite(HandleRequest, frozen=True, kw_only=True, tag="file.write"):
-    """Add data to a file that file.create began (base64 in JSON); at most MAX_DATA_BYTES."""
-
-    data: bytes
-
-
-class FileCommit(HandleRequest, frozen=True, kw_only=True, tag="file.commit"):
-    """Send the last data and make all of it visible at once. The handle is closed even if this is refused."""
-
-    data: bytes = b""
-
-
-class FileClose(HandleRequest, frozen=True, kw_only=True, tag="file.close"):
-    pass
-
-
-class FileMkdir(FileRequest, frozen=True, kw_only=True, tag="file.mkdir"):
-    permissions: int = 0o777  # reduced by the caller's umask
-
-
-class FileCount(FileRequest, frozen=True, kw_only=True, tag="file.count"):
-    """Count the files beneath a directory of a branch or snapshot, and add up their sizes. The daemon walks the whole tree."""
-
-
-class FileRename(FileRequest, frozen=True, kw_only=True, tag="file.rename"):
-    """Rename ``path`` to ``to`` in the same branch, like rename(2). With ``replace`` False: EEXIST if ``to`` exists."""
-
-    to: str = ""
-    raw_to: bytes = b""
-    replace: bool = True
-
-
-class FileDelete(FileRequest, frozen=True, kw_only=True, tag="file.delete"):
-    """Delete a file or directory. A directory that is not empty needs ``recursive``; if the client disconnects meanwhile, the
-    daemon stops and leaves the rest.
-    """
-
-    recursive: bool = False
-
-
-class FdOpen(FileRequest, frozen=True, kw_only=True, tag="fd.open"):
-    """Open a file like open(2). The reply carries a real descriptor of its content; reads and writes with it go to the backing
-    file system and bypass the daemon. On the socket only.
-
-    ``flags`` are those of open(2), such as os.O_RDWR | os.O_CREAT. ``permissions`` are those of a new file, reduced by the
-    caller's umask. ``require_reflink``: refuse if content would have to be copied, however short. ``no_copy``: copy nothing into
-    the branch; a reader gets the present content. If only the descriptor is refused, the code is "not-forwarded".
-    """
-
-    flags: int = 0
-    permissions: int = 0o666
-    require_reflink: bool = False
-    no_copy: bool = False
-
-
-class FdDup(Request, frozen=True, kw_only=True, tag="fd.dup"):
-    """Ask for a real descriptor of the file behind another one, which the request carries. On the socket only.
-
-    That one belongs to the mount, or came from fd.open. The new descriptor has its own offset and the same access mode.
-    """
-
-    require_reflink: bool = False
-    no_copy: bool = False
-
-
-class FdSync(Request, frozen=True, kw_only=True, tag="fd.sync"):
-    """Sync a real descriptor, which the request carries, so that the file's name and attributes survive a power failure, too.
-    (fsync of the descriptor itself only covers the content.)
-    """
-
-    data_only: bool = False
 
 
 class InterposeGet(Request, frozen=True, kw_only=True, tag="interpose.get"):
@@ -480,6 +374,3 @@ class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
     """Ask the daemon to unmount and end; with *force* even while the mount is in use."""
 
     force: bool = False
-
-
-REQUEST_TYPES = tagged(Request)  # all of the above: every subclass with a tag is included

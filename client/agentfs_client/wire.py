@@ -13,12 +13,16 @@ import msgspec
 
 from agentfs_client.facts import *  # noqa: F403 - wire has it all
 from agentfs_client.message import PROTOCOL_VERSION as PROTOCOL_VERSION
-from agentfs_client.message import Message
+from agentfs_client.message import LongRequest as LongRequest
+from agentfs_client.message import Message, tagged
+from agentfs_client.message import Request as Request
 from agentfs_client.observed import *  # noqa: F403
 from agentfs_client.replies import *  # noqa: F403
 from agentfs_client.replies import REPLY_TYPES, Reply
 from agentfs_client.requests import *  # noqa: F403
-from agentfs_client.requests import REQUEST_TYPES, Request
+from agentfs_client.wire_file_requests import *  # noqa: F403
+
+REQUEST_TYPES = tagged(Request)  # every request that has a tag, in all modules imported above
 
 MAX_REQUEST_BYTES = 1 << 20
 MAX_REPLY_BYTES = 1 << 30

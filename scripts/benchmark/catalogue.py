@@ -55,7 +55,7 @@ def _agentfs(name: str, others: list[str]) -> Agentfs:
     if view not in VIEWS or (io and view not in NAMESPACED):
         known = ", ".join([BASELINE, *VIEWS, *others])
         more = "run:IO, interposed:IO, VIEW@SESSION"
-        raise click.BadParameter(f"{name!r} is no target; there are {known}, and {more}", param_hint="--target")
+        raise click.BadParameter(f"{name!r} is not a target; there are {known}, and {more}", param_hint="--target")
     return Agentfs(view, io, session)
 
 

@@ -67,7 +67,7 @@ CASES = [
     ("snapshot show -m @ nowhere", REFUSED, "there is no snapshot named 'nowhere'"),
     ("snapshot delete -m @ nowhere", REFUSED, "there is no snapshot named 'nowhere'"),
     ("bind -m @ DEAD kept", REFUSED, "there is no process DEAD"),
-    ("bind -m @ -- -4 kept", REFUSED, "-4 is no process number"),
+    ("bind -m @ -- -4 kept", REFUSED, "-4 is not a process number"),
     ("bind -m @ abc kept", USAGE, "'abc' is not a valid integer"),
     ("bind -m @ SELF nowhere", REFUSED, "there is no branch named 'nowhere'"),
     ("unbind -m @ SELF", REFUSED, "has no binding of its own"),
@@ -89,9 +89,9 @@ CASES = [
     ("status -m /no/such/place", REFUSED, "/no/such/place"),
     ("branch list -m /", REFUSED, "is not in an agentfsd mount"),
     ("mount -o nonsense / @", REFUSED, "there is no mount option 'nonsense'"),
-    ("umount /", REFUSED, "is no agentfsd mount"),
+    ("umount /", REFUSED, "is not an agentfsd mount"),
     ("umount", USAGE, "Missing argument 'MOUNTPOINT'"),
-    ("fsck --state /no/such/state", REFUSED, "is no agentfsd state directory"),
+    ("fsck --state /no/such/state", REFUSED, "is not an agentfsd state directory"),
     ("frobnicate", USAGE, "No such command 'frobnicate'"),
     ("status --frobnicate", USAGE, "No such option '--frobnicate'"),
 ]
@@ -149,7 +149,7 @@ def test_log_level_is_one_that_there_is(invoke: Invoke, tmp_path: Path, monkeypa
     monkeypatch.setenv("AGENTFS_LOG", "loud")
     code, _, err = invoke("mount", str(mounted.lower), str(mounted.path), "--state", str(mounted.state))
     assert code == REFUSED
-    assert err == "agentfsd: AGENTFS_LOG=loud is no level of a log\n  hint: give one of debug, info, warning, error\n"
+    assert err == "agentfsd: AGENTFS_LOG=loud is not a log level\n  hint: give one of debug, info, warning, error\n"
     monkeypatch.setenv("AGENTFS_LOG", "debug")
     mounted.mount().end()
 

@@ -35,7 +35,7 @@ def test_settings_are_set_in_either_spelling_and_stay(mounted: Mounted) -> None:
         (("enabled",), 2, "NAME=VALUE"),
         ((), 2, "NAME=VALUE"),
         (("enabled=perhaps",), 1, "neither on nor off"),
-        (("max_copy_bytes", "much"), 1, "no number of bytes"),
+        (("max_copy_bytes", "much"), 1, "not a number of bytes"),
     ],
 )
 def test_what_makes_no_sense_changes_nothing(mounted: Mounted, arguments: tuple[str, ...], code: int, says: str) -> None:

@@ -260,7 +260,7 @@ def test_missing_archive_is_said_to_be_missing(tmp_path: Path) -> None:
         InMemoryFilesystem().import_archive(tmp_path / "none.zip")
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path, tmp_path / "fifo"):
-        with pytest.raises(ArchiveError, match="no regular file"):
+        with pytest.raises(ArchiveError, match="not a regular file"):
             InMemoryFilesystem().import_archive(path)
 
 

@@ -194,7 +194,7 @@ def test_edits(workspace: InMemoryFilesystem, path: str, edits: dict[str, Any], 
     [
         ("src/app.py", edit(("return 1", "return 3"), ("nowhere", "x")), "src/app.py does not hold the oldText of edit 2"),
         ("src/app.py", edit(("", "x")), "the oldText of edit 1 is empty"),
-        ("latin.txt", edit(("caf", "x")), "latin.txt is no UTF-8 text (byte 3)"),
+        ("latin.txt", edit(("caf", "x")), "latin.txt is not UTF-8 text (byte 3)"),
         ("src/app.py", {"edits": [{"oldText": "x"}]}, "edit_file cannot be called so: Object missing required field `newText`"),
     ],
 )

@@ -73,7 +73,7 @@ def test_records_outlive_the_process_and_strangers_files_are_left_alone(tmp_path
 def test_damaged_record_is_named(tmp_path: Path) -> None:
     damaged = uuid4()
     (tmp_path / f"{damaged}.json").write_text("{")
-    with pytest.raises(ValueError, match=f"{damaged}.json is no record"):
+    with pytest.raises(ValueError, match=f"{damaged}.json is not a record"):
         DirectorySnapshotStore(tmp_path).load(damaged)
 
 

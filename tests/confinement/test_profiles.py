@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,6 @@ from agentfsd.core import declared_settings
 from agentfsd.domain_errors import Refusal
 from tests.confinement.world import ORDINARY, World
 from tests.mounted import AGENTFSD, needs_fuse, needs_namespaces, needs_open_checkout, needs_root
-
-
-@pytest.fixture(scope="module", params=[0, ORDINARY], ids=["root", "ordinary"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    needs_root()
-    needs_fuse()
-    needs_namespaces()
-    needs_open_checkout()
-    with World(request.param) as made:
-        yield made
 
 
 def run(world: World, script: str, *options: str, check: bool = True) -> str:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class World:
         self.registry, self.alias, self.part, self.state_alias = (self.base / name for name in ("run", "alias", "part", "states"))
         self._services: list[socket.socket] = []
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._branches = {"mine", "other"}
         self.master, self.terminal = os.openpty()
 
     def __enter__(self) -> "World":
@@ -85,8 +87,12 @@ class World:
             process.wait()
         for service in self._services:
             service.close()
+        daemons = [record for record in self.records() if record.alive()]
         for mountpoint in (self.point, self.other_point):
             self.cli("umount", "--lazy", str(mountpoint), check=False)
+        deadline = time.monotonic() + 10
+        while any(record.alive() for record in daemons) and time.monotonic() < deadline:
+            time.sleep(0.02)
         for path in self.registry.glob("*.json"):
             record = read_record(str(path))
             if record is not None and record.alive():
@@ -96,6 +102,14 @@ class World:
         os.close(self.master)
         os.close(self.terminal)
         shutil.rmtree(self.base)
+
+    def run(self, branch: str, script: str, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a shell script in a branch, which is made if there is none of that name."""
+        if branch not in self._branches:
+            self._branches.add(branch)
+            self.cli("branch", "create", branch, "-m", str(self.point))
+        words = ("run", "-m", str(self.point), "-b", branch, *options, "--", "sh", "-c", script)
+        return self.cli(*words, cwd=self.point, check=check)
 
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AGENTFS", "XDG_"))}

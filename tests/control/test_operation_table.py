@@ -17,6 +17,7 @@ FOR_BOUND_PROCESSES = {
     "diff", "diff.files", "diff.patch", "fd.open", "fd.dup", "fd.sync",
     "file.stat", "file.list", "file.count", "file.open", "file.read", "file.create", "file.write", "file.commit", "file.close",
     "file.mkdir", "file.rename", "file.delete",
+    "rules.list", "rules.test", "rules.obey",
 }  # fmt: skip
 
 

@@ -250,7 +250,7 @@ def test_repository_with_a_working_tree_is_refused(tmp_path: Path) -> None:
         Repository.open(str(tmp_path / "work"), make=True)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
-    with pytest.raises(Refusal, match="no git repository"):
+    with pytest.raises(Refusal, match="not a git repository"):
         Repository.open(str(tmp_path / "full"), make=True)
     assert os.listdir(tmp_path / "full") == ["file"]
 

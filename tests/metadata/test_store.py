@@ -65,8 +65,9 @@ def test_an_older_version_is_brought_up_to_date(tmp_path: Path, monkeypatch: pyt
 def test_a_database_of_the_first_version_gets_what_came_since(tmp_path: Path) -> None:
     first = Store.open(str(tmp_path / "meta.db"), "/lower")
     for statement in (
-        "DROP TABLE seal", "DROP TABLE merged", "DROP TABLE deed", "DROP TABLE origin", "ALTER TABLE snapshot DROP COLUMN kind",
-        "ALTER TABLE snapshot DROP COLUMN author", "ALTER TABLE branch DROP COLUMN base_id", "PRAGMA user_version = 1",
+        "DROP TABLE rule", "DROP TABLE seal", "DROP TABLE merged", "DROP TABLE deed", "DROP TABLE origin",
+        "ALTER TABLE snapshot DROP COLUMN kind", "ALTER TABLE snapshot DROP COLUMN author",
+        "ALTER TABLE branch DROP COLUMN base_id", "PRAGMA user_version = 1",
     ):  # fmt: skip
         first.db.execute(statement)
     first.close()

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -86,7 +86,10 @@ def ext4(base: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def overlays(base: Path) -> Iterator[dict[str, Path]]:
-    """For each session two mounts, over a lower that holds every test's seed and over an empty one, and branches of them."""
+    """For each session two mounts, over a lower that holds every test's seed and over an empty one, and branches of them.
+
+    Only those are made in which tests run.
+    """
     needs_fuse()
     with pytest.MonkeyPatch.context() as environment:
         for name in ("AGENTFS_STATE_HOME", "AGENTFS_RUNTIME_DIR"):
@@ -95,23 +98,22 @@ def overlays(base: Path) -> Iterator[dict[str, Path]]:
         found: dict[str, Path] = {}
         try:
             for session in SESSIONS:
-                full, empty = _two_mounts(base / session, session)
-                mounts += [full, empty]
-                found |= {f"{session}-{view}": path for view, path in _views(full.mount(), empty.mount()).items()}
+                (base / session).mkdir()
+                for make in (_over_a_full_lower, _over_an_empty_lower):
+                    views = {view for view in _VIEWS_OF[make] if f"{session}-{view}" in OVERLAY}
+                    if views:
+                        mounts.append(_mount(base / session / make.__name__, session))
+                        found |= {f"{session}-{view}": path for view, path in make(mounts[-1], views)}
             yield found
         finally:
             for mounted in mounts:
                 mounted.end()
 
 
-def _two_mounts(base: Path, session: str) -> tuple[Mounted, Mounted]:
+def _mount(base: Path, session: str) -> Mounted:
     base.mkdir()
     options = ["--session", session, *(["--allow-other", "-o", "suid,dev"] if os.geteuid() == 0 else [])]
-    for name in ("full", "empty"):
-        (base / name).mkdir()
-    full, empty = Mounted(base / "full", None, *options), Mounted(base / "empty", None, *options)
-    _seed_all(full.lower)
-    return full, empty
+    return Mounted(base, None, *options)
 
 
 def _seed_all(where: Path) -> None:
@@ -119,21 +121,37 @@ def _seed_all(where: Path) -> None:
         seed(where / name)
 
 
-def _views(full: Mounted, empty: Mounted) -> dict[str, Path]:
+def _over_a_full_lower(mounted: Mounted, views: set[str]) -> Iterator[tuple[str, Path]]:
+    _seed_all(mounted.lower)
+    mounted.mount()
+    yield "full-lower", mounted.path
+    if "subtree" in views:
+        mounted.cli("branch create", "other")
+        yield "subtree", mounted.subtree("other")
+
+
+def _over_an_empty_lower(mounted: Mounted, views: set[str]) -> Iterator[tuple[str, Path]]:
     """``nested-branch``: the seed is from the grandparent; ``after-snapshot``: from before a snapshot of the very branch."""
-    full.cli("branch create", "other")
-    empty.cli("branch create", "grandparent")
-    _seed_all(empty.subtree("grandparent"))
-    empty.cli("branch create", "parent", "--from", "grandparent")
-    (empty.subtree("parent") / "of-the-parent").touch()
-    empty.cli("branch create", "nested", "--from", "parent")
-    empty.cli("branch create", "kept")
-    _seed_all(empty.subtree("kept"))
-    empty.cli("snapshot create", "-b", "kept", "point")
-    return {
-        "empty-lower": empty.path, "full-lower": full.path, "subtree": full.subtree("other"),
-        "nested-branch": empty.subtree("nested"), "after-snapshot": empty.subtree("kept"),
-    }  # fmt: skip
+    mounted.mount()
+    yield "empty-lower", mounted.path
+    if "nested-branch" in views:
+        mounted.cli("branch create", "grandparent")
+        _seed_all(mounted.subtree("grandparent"))
+        mounted.cli("branch create", "parent", "--from", "grandparent")
+        (mounted.subtree("parent") / "of-the-parent").touch()
+        mounted.cli("branch create", "nested", "--from", "parent")
+        yield "nested-branch", mounted.subtree("nested")
+    if "after-snapshot" in views:
+        mounted.cli("branch create", "kept")
+        _seed_all(mounted.subtree("kept"))
+        mounted.cli("snapshot create", "-b", "kept", "point")
+        yield "after-snapshot", mounted.subtree("kept")
+
+
+_VIEWS_OF: dict[Callable[[Mounted, set[str]], Iterator[tuple[str, Path]]], tuple[str, ...]] = {
+    _over_a_full_lower: ("full-lower", "subtree"),
+    _over_an_empty_lower: ("empty-lower", "nested-branch", "after-snapshot"),
+}
 
 
 @pytest.fixture(params=[HERE] if HERE else PLAIN + OVERLAY)

@@ -92,8 +92,10 @@ class Agents:
         self.keep(name)
         return made
 
-    def merge(self, *sources: str, into: str, rules: Rules | None = None) -> Merged:
-        steps = merge_branches(self.opened.overlay, sources, into, rules or Rules(), Author())
+    def merge(self, *sources: str, into: str, rules: Rules | None = None, leave_conflicting: bool = False) -> Merged:
+        steps = merge_branches(
+            self.opened.overlay, sources, into, rules or Rules(), Author(), leave_conflicting=leave_conflicting
+        )  # fmt: skip
         try:
             while True:
                 next(steps)

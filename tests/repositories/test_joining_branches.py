@@ -96,6 +96,51 @@ def test_a_line_of_single_commits(agents: Agents, way: str) -> None:
     assert titles == (["makes c", "makes b"] if way == "rebase" else ["Squashed: main of two"])
 
 
+def test_a_rebase_loses_no_edit_of_a_merge_commit(agents: Agents) -> None:
+    agents.branch("one", "two", "three")
+    agents.commit("one", {"a": "A\n"}, "one's")
+    for name, edit in (("two", ""), ("three", "edited\n")):
+        place = agents.work(name)
+        git(place, "switch", "-qc", "side")
+        commit(place, {"side": "side\n"}, "on the side")
+        git(place, "switch", "-q", "main")
+        commit(place, {"b": "B\n"}, "on main")
+        git(place, "merge", "-q", "--no-commit", "side")
+        commit(place, {"b": edit} if edit else {}, "merges the side")
+        git(place, "branch", "-D", "side")
+        agents.keep(name)
+    refused = agents.merge("three", into="one", rules=Rules(way="rebase"))
+    assert [conflict.kind for conflict in refused.conflicts] == ["history"]
+    assert "merges the side of three" in refused.conflicts[0].message
+    merged = agents.merge("two", into="one", rules=Rules(way="rebase"))
+    assert (merged.conflicts, merged.said) == ([], ["two: 2 commits to main, rebased"])
+    titles = git(shown(agents, "one"), "log", "--format=%s", "main").splitlines()
+    assert (set(titles[:2]), titles[2:]) == ({"on main", "on the side"}, ["one's", "start"])
+
+
+def test_it_says_who_brings_what(agents: Agents) -> None:
+    agents.branch("one", "two", "three")
+    agents.commit("one", {"a": "A\n"}, "one's")
+    agents.commit("two", {"b": "B\n"}, "two's")
+    agents.commit("three", {"c": "C\n"}, "three's")
+    agents.commit("three", {"d": "D\n"}, "three's again")
+    said = agents.merge("two", into="one").said + agents.merge("three", into="one", rules=Rules(way="squash")).said
+    assert said == ["two: 1 commit to main, merged", "three: 2 commits to main, squashed into one"]
+
+
+def test_what_stands_in_the_way_comes_with_the_command_that_settles_it(agents: Agents) -> None:
+    agents.branch("one", "two")
+    agents.commit("one", {"a": "A\n"}, "one's")
+    agents.commit("two", {"b": "B\n"}, "two's")
+    agents.opened.write(".git/index.lock", b"", "two")
+    agents.opened.write(".git/refs/heads/broken", b"no id\n", "two")
+    agents.opened.write(".git/MERGE_HEAD", b"0" * 40, "one")
+    told = {conflict.path: conflict.message for conflict in agents.merge("two", into="one").conflicts}
+    assert "`agentfsd run -b two -- rm .git/index.lock`" in told[b".git/index.lock"]
+    assert "`agentfsd run -b two -- rm .git/refs/heads/broken`" in told[b".git/refs/heads/broken"]
+    assert "`agentfsd run -b one -- git merge --abort`" in told[b".git"]
+
+
 def test_side_by_side_leaves_the_checkout_alone(agents: Agents) -> None:
     agents.branch("one", "two")
     tip = agents.commit("one", {"a": "A\n"}, "one")

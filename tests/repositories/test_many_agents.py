@@ -33,8 +33,16 @@ def test_agents_that_commit_are_merged_and_committed(tmp_path: Path, make_mount:
     assert "main: 1 commit ahead" in shown.stderr
     assert shown.stdout.splitlines() == ["A\tdocs", f"A\tdocs/{names[0]}.md", f"A\tsrc-{names[0]}"]
     assert ".git/objects" in mounted.cli("diff", "--all", names[0]).stdout
+    mounted.sh(names[0], "touch .git/index.lock")
+    for arguments in (("merge", names[0], "--into", "main"), ("commit", names[0])):
+        refused = mounted.cli(*arguments, check=False)
+        assert refused.returncode == 1
+        assert "rm .git/index.lock" in refused.stdout
+        assert "--ours" not in refused.stderr
+        assert "--force" not in refused.stderr
+    mounted.sh(names[0], "rm .git/index.lock")
     said = mounted.cli("merge", *names, "--into", "main").stdout
-    assert "main: " in said
+    assert f"{names[1]}: 1 commit to main, merged" in said
     mounted.cli("commit", "main")
     mounted.end()
     git(mounted.lower, "fsck", "--strict", "--no-dangling")

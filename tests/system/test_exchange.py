@@ -140,12 +140,12 @@ def test_refusals_change_nothing(rich: Mounted, tmp_path: Path) -> None:
         (["export", "work", str(tmp_path / "missing" / "x")], "No such file"),
         (["export", "--force", "work", str(rich.lower)], "the lower"),
         (["export", "--force", "work", str(rich.path)], "the mount"),
-        (["export", "--git", str(full)], "no git repository"),
+        (["export", "--git", str(full)], "not a git repository"),
         (["import", str(tmp_path / "bad.zip"), "-b", "x"], "cannot be read"),
         (["import", str(full), "-b", "work"], "already"),
-        (["import", str(full), "-b", "../x"], "no branch name"),
+        (["import", str(full), "-b", "../x"], "not a branch name"),
         (["import", str(tmp_path / "missing"), "-b", "x"], "missing"),
-        (["import", "--git", str(full)], "no git repository"),
+        (["import", "--git", str(full)], "not a git repository"),
         (["import", "--git", f"file://{full}", "-b", "x"], "full"),
     ):
         assert words in cli(rich, *arguments, code=1), arguments

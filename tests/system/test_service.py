@@ -187,12 +187,12 @@ def test_reload_puts_the_settings_in_force(service: Service) -> None:
 
 
 NONSENSE = {
-    "retention.max_count = many": "no number of snapshots",
+    "retention.max_count = many": "not a number of snapshots",
     f"retention.max_count = {'9' * 5000}": "999",
     "retention.most = 3": "no setting named",
     "interpose.enabled = perhaps": "neither on nor off",
-    "log.level = loud": "no level",
-    "retention.max_count": "no setting",
+    "log.level = loud": "not a log level",
+    "retention.max_count": "not a setting",
     "x" * 5000: "xxx",
 }
 

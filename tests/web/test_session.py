@@ -101,7 +101,7 @@ def test_broken_lines_are_left_out_and_told_of(written: Path) -> None:
         assert "Line 3 is left out: Expected `object`" in text
         written.write_text("[1]\n")
         refused = visitor.get("/")
-        assert (refused.status, "is no session" in refused.text) == (400, True)
+        assert (refused.status, "is not a session" in refused.text) == (400, True)
 
 
 def test_lines_that_mean_no_good_leave_the_others_readable(written: Path) -> None:

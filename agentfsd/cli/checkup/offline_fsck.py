@@ -48,7 +48,7 @@ def check_state(state: state_directory.StateDirectory, wanted: Wanted, tell: Tel
     place = state.on_volume(ramdisk.KIND.name) if ramdisk.is_there(state.ramdisk) else state
     path = place.metadata
     if not any(map(os.path.exists, (path, path + clean_copy.COPY, place.objects))):
-        raise Failure(f"{state.path} is no agentfsd state directory", "`agentfsd status` names the one of a mount")
+        raise Failure(f"{state.path} is not an agentfsd state directory", "`agentfsd status` names the one of a mount")
     with state_directory.locked(state):
         findings = state_contents.inspect(place)
         if findings.damage and not wanted.repair:
@@ -159,9 +159,9 @@ def _check(place: state_directory.StateDirectory, lower_path: str, wanted: Wante
         since = len(backstore.aside()) - before
         if wanted.from_copy and since > 0:
             note(f"{since} content{'' if since == 1 else 's'} made since then: set aside, as follows")
-        for one in backstore.aside():
-            made = _when(one.mtime_ns / 1e9)
-            note(f"set aside: {one.path}, {status_text.size(one.size)}, last written {made} (--discard removes it)")
+        for aside in backstore.aside():
+            made = _when(aside.mtime_ns / 1e9)
+            note(f"set aside: {aside.path}, {status_text.size(aside.size)}, last written {made} (--discard removes it)")
         return problems
     finally:
         store.close()

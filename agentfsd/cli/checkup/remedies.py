@@ -45,10 +45,10 @@ def install(*wanted: str) -> str:
     return as_root(f"{_INSTALL[here]} {packages}") if here else f"install what Debian calls {packages}"
 
 
-def pip(what: str) -> str:
+def pip(requirement: str) -> str:
     """Return the command that installs a Python package into agentfsd's environment."""
     has_pip = importlib.util.find_spec("pip") is not None
-    return f"{shlex.quote(sys.executable)} -m pip install {what}" if has_pip else f"pip install {what}"
+    return f"{shlex.quote(sys.executable)} -m pip install {requirement}" if has_pip else f"pip install {requirement}"
 
 
 def as_root(command: str) -> str:

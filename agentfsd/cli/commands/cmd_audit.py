@@ -111,7 +111,7 @@ def _moment_ns(words: str | None) -> int:
             of_day = datetime.time.fromisoformat(words if words.find(":") > 1 else f"0{words}")
             moment = datetime.datetime.combine(datetime.date.today(), of_day)
     except ValueError:
-        raise invalid(f"{words!r} is no time", "give an age such as 15m, 9:30, or '2026-11-21 09:30'") from None
+        raise invalid(f"{words!r} is not a time", "give an age such as 15m, 9:30, or '2026-11-21 09:30'") from None
     return int(moment.timestamp() * 1e9)
 
 

@@ -72,7 +72,8 @@ def commit(
     if result.conflicts:
         if not as_json:
             merge_report.advise_executed(result)
-            printing.note("--merge merges them, --force overwrites them; or edit them in the branch")
+            if merge_report.advise_in_git(result):
+                printing.note("--merge merges them, --force overwrites them; or edit them in the branch")
             if any(conflict.kind == "history" for conflict in result.conflicts):
                 settled = f"agentfsd commit {branch or daemon.hello.branch}"
                 printing.note(f"`{settled} --merge` merges both histories, `{settled} --as-branches` keeps them side by side")

@@ -4,10 +4,12 @@ import click
 
 from agentfs_client import wire
 from agentfsd.cli import shell_completion
-from agentfsd.cli.command_base import WithPaths, converse, json_option, mount_option, plain
+from agentfsd.cli.command_base import Failure, WithPaths, converse, json_option, mount_option, plain, refusals
 from agentfsd.cli.connect import mount_finder
+from agentfsd.cli.connect.home_layer import HomeLayer, wire_changes
 from agentfsd.cli.output import diff_views, pager, printing, progress_bar
 from agentfsd.control import status_text
+from agentfsd.history.home_changes import HomeChange
 
 _CONTEXT_LINES = 3
 
@@ -21,6 +23,7 @@ _CONTEXT_LINES = 3
 @click.option(
     "-U", "--unified", "context_lines", type=click.IntRange(0), metavar="N", help="Show N lines of context; implies --patch."
 )
+@click.option("--home", is_flag=True, help="Show the branch's changes to the home directory: see `run --home overlay`.")
 @click.option(
     "--own", is_flag=True, help="Show what the branch A changed since it was made, not what its base had changed before."
 )
@@ -43,6 +46,7 @@ def diff(
     form: str | None,
     context_lines: int | None,
     own: bool,
+    home: bool,
     everything: bool,
     colour: str,
     no_pager: bool,
@@ -65,28 +69,51 @@ def diff(
       agentfsd diff fix-1 fix-2 --stat
       agentfsd diff --patch fix-1 -- src docs/index.md
       agentfsd diff --patch fix-1 | git apply
+      agentfsd diff --home fix-1
     """
     form = form or ("patch" if context_lines is not None else "name-status")
     if own and b is not None:
         raise click.UsageError("--own compares one branch with what it was made from: leave out B")
     old, new = (a, b) if b is not None else (None, a)
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
+    if home:
+        if b is not None:
+            raise Failure("--home compares one branch with the home directory", "name one branch")
+        with refusals(), daemon:
+            layer = HomeLayer(mount, daemon.show_branch(a))
+        _show_home(layer, layer.changes(paths), form, context_lines, as_json, colour, paged=not no_pager)
+        return
     with daemon:
         wanted = [mount_finder.in_workspace(mount, path) for path in paths]
         if form == "name-status":
             _show_changes(daemon.changes(new, old, wanted, own=own, internal=everything), as_json, paged=not no_pager)
             return
         lines = context_lines if context_lines is not None else _CONTEXT_LINES
-        with progress_bar.of_daemon() as told:
+        with progress_bar.of_daemon() as on_progress:
             patches = daemon.patches(
                 new, old, wanted, stat_only=form == "stat", context_lines=lines, own=own,
-                internal=everything, on_progress=told,
+                internal=everything, on_progress=on_progress,
             )  # fmt: skip
     if as_json:
         printing.as_json(plain(patches))
         return
     show = diff_views.show_stat if form == "stat" else diff_views.show_patches
     show(patches, colour=diff_views.wants_colour(colour), paged=not no_pager)
+
+
+def _show_home(
+    layer: HomeLayer, changes: list[HomeChange], form: str, context_lines: int | None, as_json: bool, colour: str, *, paged: bool
+) -> None:
+    if form == "name-status":
+        _show_changes(wire.ChangesReply(changes=wire_changes(changes)), as_json, paged=paged)
+        return
+    lines = context_lines if context_lines is not None else _CONTEXT_LINES
+    found = layer.patches(changes, stat_only=form == "stat", context_lines=lines)
+    if as_json:
+        printing.as_json(plain(found))
+        return
+    show = diff_views.show_stat if form == "stat" else diff_views.show_patches
+    show(found, colour=diff_views.wants_colour(colour), paged=paged)
 
 
 def _show_changes(reply: wire.ChangesReply, as_json: bool, *, paged: bool) -> None:

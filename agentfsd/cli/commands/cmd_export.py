@@ -102,6 +102,6 @@ def _check_target(mount: locate.Mount, target: str) -> None:
     """Refuse a target that holds the mount, the lower or the state, as the export moves an old target away."""
     resolved = os.path.realpath(target)
     state = mount.record.state if mount.record is not None else ""
-    for path, what in ((mount.mountpoint, "the mount"), (mount.lower, "the lower"), (state, "the state directory")):
+    for path, described in ((mount.mountpoint, "the mount"), (mount.lower, "the lower"), (state, "the state directory")):
         if path and is_within(path, resolved):
-            raise Refusal(errno.EBUSY, "in-use", f"{target} holds {what} of this overlay", "name a new directory")
+            raise Refusal(errno.EBUSY, "in-use", f"{target} holds {described} of this overlay", "name a new directory")

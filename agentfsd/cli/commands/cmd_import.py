@@ -28,7 +28,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     number = value.rstrip("KMGTkmgt")
     unit = value[len(number) :].upper()
     if not number.isdecimal() or unit not in _UNITS:
-        raise click.BadParameter(f"{value!r} is no size: a number, and K, M, G or T", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a size: give a number, and K, M, G or T", ctx, param)
     return int(number) * _UNITS[unit]
 
 

@@ -89,6 +89,6 @@ def _pairs(settings: tuple[str, ...]) -> list[tuple[str, str]]:
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
-            raise click.UsageError(f"{setting!r} is no NAME=VALUE")
+            raise click.UsageError(f"{setting!r} is not a NAME=VALUE")
         pairs.append((name.strip(), value.strip()))
     return pairs

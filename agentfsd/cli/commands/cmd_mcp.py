@@ -60,7 +60,7 @@ def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each
         filesystem = BranchFilesystem(chosen.id, mount=mount.mountpoint, read_only=read_only, mount_point=shown_at)
     with filesystem:
         if sys.stdin.isatty():
-            printing.note("this speaks MCP, not to people: a client starts it; Ctrl-D ends it")
+            printing.note("this is an MCP server, which a client starts; Ctrl-D ends it")
         printing.note(f"branch {chosen.name} of {shown_at}")
         run(filesystem, snapshot_each_change=each)
 

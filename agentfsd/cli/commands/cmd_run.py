@@ -19,6 +19,7 @@ from agentfsd.cli.command_base import Failure, converse, mount_option, refusals
 from agentfsd.cli.connect import daemon_start, mount_finder
 from agentfsd.cli.output import printing
 from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
+from agentfsd.cli.sandbox.layout import RunPlan
 from agentfsd.cli.sandbox.options import confine_options
 from agentfsd.cli.sandbox.profiles import Asked
 from agentfsd.cli.sandbox.view import View
@@ -141,11 +142,12 @@ def run_command(
         is_barred = io == "auto" and namespace_trial.would_bar(mount.mountpoint)
         confinement = profiles.decide(asked or Asked(), daemon.policy(), chosen.name)
         by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
-        views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred)
+        plan = None if confinement.is_plain else layout.plan(confinement, mount.mountpoint, [shown_at, *others])
+        home = plan.layered_home if plan is not None else ""
+        views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred, home=home)
         order = runner.Command(
-            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True),
-            None if confinement.is_plain else layout.plan(confinement, mount.mountpoint, [shown_at, *others]), _tell_lacking,
-        )  # fmt: skip
+            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan, _tell_lacking
+        )
         if around:
             daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
         ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
@@ -169,7 +171,7 @@ def _preloaded(daemon: ControlClient) -> dict[str, str]:
     if not reply.possible:
         raise Failure(f"there are no real descriptors here: {reply.why}", "leave out --interpose; the mount serves all files")
     if reply.settings["enabled"] != "on":
-        raise Failure("this overlay gives out no real descriptors as it is set", "agentfsd interpose set enabled=on")
+        raise Failure("real descriptors are switched off for this overlay", "agentfsd interpose set enabled=on")
     return interpose.environment(os.environ, library, reply.socket, int(reply.settings["min_read_bytes"]))
 
 
@@ -239,7 +241,7 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
 
 
 def _views(
-    mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str, *, barred: bool
+    mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str, *, barred: bool, home: str
 ) -> Iterator[View]:
     """Give the ways to show the command its branch in a private mount namespace, the best first.
 
@@ -249,6 +251,7 @@ def _views(
         branch: The branch.
         targets: The paths at which the command sees the branch.
         io: The value of --io.
+        home: The home directory to show with the branch's changes to it; "" for none.
         barred: The command cannot use a mount made in another namespace, only the mount that is there already.
 
     Raises:
@@ -257,7 +260,7 @@ def _views(
     """
     if not barred:
         try:
-            yield _own_view(mount, daemon, branch, targets, io)
+            yield _own_view(mount, daemon, branch, targets, io, home)
         except AgentFSError as exc:
             if io != "auto":
                 raise runner.NamespaceError(exc.message) from exc
@@ -266,13 +269,20 @@ def _views(
         yield View(targets, os.path.join(mount.mountpoint, CONTROL_DIR, "branches", branch.name))
 
 
-def _own_view(mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str) -> View:
+def _own_view(mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str, home: str) -> View:
     """Return a view of the branch's own mount, which the daemon makes for the branch's first run."""
-    opened = daemon.open_view(branch.id, io)
+    opened = daemon.open_view(branch.id, io, home=home)
     if io not in ("auto", opened.reply.io) and opened.reply.joined:
         printing.note(f"branch {branch.name} is in use by another run with --io {opened.reply.io}; this run shares its mount")
     inside = (os.path.join(mount.mountpoint, CONTROL_DIR), CONTROL_DIR)
-    return View(targets, mount=opened.mount, user_namespace=opened.user_namespace, inside=inside)
+    return View(
+        targets,
+        mount=opened.mount,
+        user_namespace=opened.user_namespace,
+        inside=inside,
+        home=opened.home,
+        home_why=opened.reply.home_why,
+    )
 
 
 def _run_somehow(order: runner.Command, views: Iterable[View], may_be_seen_by_pid: bool) -> runner.Ended:
@@ -282,7 +292,7 @@ def _run_somehow(order: runner.Command, views: Iterable[View], may_be_seen_by_pi
         for view in views:
             with contextlib.closing(view):
                 try:
-                    return runner.run(replace(order, view=view))
+                    return runner.run(replace(order, view=view, plan=_with_home(order.plan, view)))
                 except runner.NamespaceError as exc:
                     reason = str(exc)
     except runner.NamespaceError as exc:
@@ -296,8 +306,19 @@ def _run_somehow(order: runner.Command, views: Iterable[View], may_be_seen_by_pi
     return runner.run(replace(order, plan=None))
 
 
+def _with_home(plan: RunPlan | None, view: View) -> RunPlan | None:
+    """Return the plan; with a read-only home directory if it is to have a layer and *view* has none. Refusal in a strict run."""
+    if plan is None or not plan.layered_home or view.home is not None:
+        return plan
+    why = view.home_why or "the command sees its branch through the mount point"
+    if plan.confinement.is_strict:
+        raise profiles.impossible(f"no layer over the home directory: {why}", "--home ro makes it read-only instead")
+    printing.note(f"the home directory is read-only in this run: {why}")
+    return plan.without_layer()
+
+
 def _tell_lacking(missing: Sequence[str]) -> None:
-    printing.note(f"not confined in all: the kernel refuses {'; '.join(missing)}")
+    printing.note(f"not fully confined: the kernel refuses {'; '.join(missing)}")
 
 
 def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, made_up: bool, wanted: bool) -> None:

@@ -58,9 +58,9 @@ def _show_all(live: list[registry.DaemonRecord], as_json: bool) -> None:
         answers = list(threads.map(_answer_of, live))
     replies = [answer for answer in answers if not isinstance(answer, click.ClickException)]
     if as_json:
-        printing.as_json([plain(one) for one in replies])
+        printing.as_json([plain(reply) for reply in replies])
     elif replies:
-        printing.say_ready("\n\n".join(status_text.status(one, printing.width()).rstrip("\n") for one in replies))
+        printing.say_ready("\n\n".join(status_text.status(reply, printing.width()).rstrip("\n") for reply in replies))
     silent = [answer for answer in answers if isinstance(answer, click.ClickException)]
     for failure in silent:
         failure.show()

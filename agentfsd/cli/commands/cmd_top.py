@@ -134,8 +134,8 @@ def _picture(reply: wire.TopReply, order: str, width: int, height: int) -> "Rend
 
 def _headline(reply: wire.TopReply) -> str:
     seconds = reply.span_ns / 1e9
-    count = sum(one.count for one in reply.operations)
-    busy = sum(one.busy_ns for one in reply.processes) / reply.span_ns
+    count = sum(load.count for load in reply.operations)
+    busy = sum(load.busy_ns for load in reply.processes) / reply.span_ns
     return (
         f"{count / seconds:.0f} requests/s, {_rate(reply.read_bytes, seconds)} read, "
         f"{_rate(reply.written_bytes, seconds)} written, busy {busy:.0%}, late {reply.lag_ns / 1e6:.1f} ms"
@@ -150,15 +150,15 @@ _PROCESSES = ("pid", "command", "branch", "requests/s", "read", "written", "busy
 def _operations(reply: wire.TopReply) -> list[list[str]]:
     seconds = reply.span_ns / 1e9
     return [
-        [one.name, f"{one.count / seconds:.0f}", _time(one.p50_ns), _time(one.p99_ns), _time(one.longest_ns)]
-        for one in reply.operations
+        [load.name, f"{load.count / seconds:.0f}", _time(load.p50_ns), _time(load.p99_ns), _time(load.longest_ns)]
+        for load in reply.operations
     ]
 
 
 def _branches(reply: wire.TopReply) -> list[list[str]]:
     by_branch: dict[str, list[wire.ProcessLoad]] = defaultdict(list)
-    for one in reply.processes:
-        by_branch[one.branch].append(one)
+    for process in reply.processes:
+        by_branch[process.branch].append(process)
     rows = [[branch or "-", *_load(loads, reply.span_ns)] for branch, loads in by_branch.items()]
     return sorted(rows, key=lambda row: row[0])
 
@@ -169,27 +169,28 @@ def _busiest(branches: list[list[str]]) -> list[list[str]]:
 
 def _processes(reply: wire.TopReply, order: str) -> list[list[str]]:
     rank = {
-        "busy": lambda one: -one.busy_ns, "requests": lambda one: -one.requests, "read": lambda one: -one.read_bytes,
-        "written": lambda one: -one.written_bytes, "name": lambda one: one.command,
+        "busy": lambda process: -process.busy_ns, "requests": lambda process: -process.requests,
+        "read": lambda process: -process.read_bytes, "written": lambda process: -process.written_bytes,
+        "name": lambda process: process.command,
     }[order]  # fmt: skip
     return [
         [
-            str(one.pid) if one.pid else "-",
-            printing.printable(one.command) or "-",
-            one.branch or "-",
-            *_load([one], reply.span_ns),
+            str(process.pid) if process.pid else "-",
+            printing.printable(process.command) or "-",
+            process.branch or "-",
+            *_load([process], reply.span_ns),
         ]
-        for one in sorted(reply.processes, key=rank)
+        for process in sorted(reply.processes, key=rank)
     ]
 
 
 def _load(loads: list[wire.ProcessLoad], span_ns: int) -> list[str]:
     seconds = span_ns / 1e9
     return [
-        f"{sum(one.requests for one in loads) / seconds:.0f}",
-        _rate(sum(one.read_bytes for one in loads), seconds),
-        _rate(sum(one.written_bytes for one in loads), seconds),
-        f"{sum(one.busy_ns for one in loads) / span_ns:.1%}",
+        f"{sum(load.requests for load in loads) / seconds:.0f}",
+        _rate(sum(load.read_bytes for load in loads), seconds),
+        _rate(sum(load.written_bytes for load in loads), seconds),
+        f"{sum(load.busy_ns for load in loads) / span_ns:.1%}",
     ]
 
 

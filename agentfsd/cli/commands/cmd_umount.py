@@ -54,7 +54,7 @@ def _umount_without_daemon(mountpoint: str, lazy: bool) -> None:
     mounted, left = mount_table.mount_at(mountpoint), _ramdisk_left(mountpoint)
     is_ours = mounted is not None and mounted.fstype == mount_table.FSTYPE
     if not is_ours and left is None:
-        raise Failure(f"{mountpoint} is no agentfsd mount", "`agentfsd status` shows where one is")
+        raise Failure(f"{mountpoint} is not an agentfsd mount", "`agentfsd status` shows where one is")
     if mounted is not None and is_ours:
         mounts.unmount(mountpoint, lazy or mount_table.is_dead(mounted))
         printing.say(f"unmounted {mountpoint}")

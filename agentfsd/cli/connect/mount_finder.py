@@ -7,7 +7,6 @@ from agentfs_client import locate
 from agentfs_client.locate import Mount as Mount
 from agentfs_client.registry import DaemonRecord
 from agentfs_host.mount_table import is_within
-from agentfsd.cli.connect import daemon_start
 from agentfsd.domain_errors import Refusal
 from agentfsd.state import state_directory
 from agentfsd.types import CONTROL_DIR
@@ -33,7 +32,11 @@ def around(directory: str, live: list[DaemonRecord], revive: bool) -> Mount | No
 
 def _revive(directory: str) -> DaemonRecord | None:
     state = state_directory.default_state(directory)
-    return daemon_start.join_hidden(directory, state) if os.path.lexists(state.hidden_mountpoint) else None
+    if not os.path.lexists(state.hidden_mountpoint):
+        return None
+    from agentfsd.cli.connect import daemon_start  # only here: most commands start no daemon, and importing it takes long
+
+    return daemon_start.join_hidden(directory, state)
 
 
 def _leave(directory: str) -> DaemonRecord | None:

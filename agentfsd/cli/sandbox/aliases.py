@@ -1,4 +1,4 @@
-"""Under which other names the mount table shows a directory: bind mounts of it, of what holds it, and of what is in it."""
+"""Find the other names of a directory in the mount table: bind mounts of it, of directories above it, and of what is in it."""
 
 import os
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from agentfs_host.mount_table import Mounted, is_within
 
 
 class Alias(NamedTuple):
-    """At ``path`` there is what lies at ``below`` in the directory, "" for the directory itself."""
+    """Another name. ``path`` shows what is at ``below`` in the directory; "" is the directory itself."""
 
     path: str
     below: str
 
 
 def aliases(directory: str, table: Sequence[Mounted]) -> list[Alias]:
-    """Find all names but *directory* itself, which is resolved. Names that another mount hides are none."""
+    """Find all other names of a resolved *directory*. Names that another mount hides are left out."""
     own = _mount_of(directory, table)
     if own is None:
         return []

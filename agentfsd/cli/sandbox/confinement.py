@@ -1,6 +1,6 @@
-"""What a command of `run` may not do to what is outside of it; branches and daemons it does not know.
+"""Restrict what a command of `run` may do outside its branch. This module knows no branch and no daemon.
 
-Files are not its subject: those the mount decides about. Call these in a single-threaded process that is about to exec.
+Files are restricted by mounts, not here. Call these functions in a single-threaded process that is about to exec.
 """
 
 import contextlib
@@ -20,9 +20,11 @@ _KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 31})
 
 
 def lock_mounts() -> None:
-    """Nobody who comes after can take away a mount that is there now, and see what it covers. Not needed for ordinary users.
+    """Lock all present mounts, so that nobody in the command can unmount one and see what it covers.
 
-    Where user namespaces are switched off there are no locked mounts: `doctor` says so.
+    Only root's commands need this.
+
+    Where user namespaces are disabled, mounts cannot be locked; `doctor` reports that.
     """
     if os.geteuid() == 0:
         with contextlib.suppress(OSError):
@@ -30,10 +32,15 @@ def lock_mounts() -> None:
 
 
 def confine(*, strictly: bool = False) -> None:
-    """The command cannot trace, enter or signal a process that it has not started, nor type into its terminal.
+    """Keep this process from tracing, entering or signalling processes it has not started, and from typing into its terminal.
 
-    As far as the kernel can. Without CAP_SYS_ADMIN setuid programs do not work in it any more. OSError when the kernel refuses.
-    *strictly*: it reaches no abstract Unix socket of anybody else either, and root keeps few capabilities.
+    It does as much as the kernel supports. Without CAP_SYS_ADMIN, setuid programs gain nothing afterwards.
+
+    Args:
+        strictly: Also cut off the abstract Unix sockets of other processes, and drop most capabilities of root.
+
+    Raises:
+        OSError: The kernel refuses.
     """
     scopes = LANDLOCK_SCOPE_SIGNAL | (LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET if strictly else 0)
     _as_permitted(lambda: _enter_domain(scopes))
@@ -43,7 +50,7 @@ def confine(*, strictly: bool = False) -> None:
 
 
 def _drop_capabilities() -> None:
-    """From the bounding set: at exec root gets what is in it."""
+    """Drop capabilities from the bounding set, which limits what root gets at exec."""
     with open("/proc/sys/kernel/cap_last_cap") as file:
         last = int(file.read())
     for number in set(range(last + 1)) - _KEPT_CAPABILITIES:
@@ -59,18 +66,19 @@ def _as_permitted(work: Callable[[], bool]) -> bool:
 
 
 def refusal(code: int) -> tuple[str, str]:
-    """Why a command was not started, and what helps, by the errno of `confine`."""
+    """Return the refusal to start a command, for an errno of confine()."""
     if code == errno.E2BIG:
         return "commands of run are within each other 16 deep, and the kernel allows no more", "leave one of them first"
     return f"the command cannot be kept within its branch: {os.strerror(code)}", "'agentfsd doctor' says what this kernel can"
 
 
 def has_domains() -> bool:
+    """Return whether the kernel supports the Landlock domain that confine() needs."""
     return process_syscalls.landlock_abi() >= _FIRST_WITH_SCOPES
 
 
 def shortcomings() -> list[str]:
-    """What this kernel cannot keep a command from, each with why; found by trying it in a child process."""
+    """Return what this kernel cannot restrict, each with the reason. A child process tries it."""
     missing = []
     if not has_domains():
         missing.append("Landlock has no scopes (6.12 and later have them)")
@@ -102,10 +110,10 @@ def _works(work: Callable[[], bool]) -> bool:
 
 
 def _enter_domain(scopes: int) -> bool:
-    """A Landlock domain with no rule for any file.
+    """Enter a Landlock domain that restricts no files.
 
-    Only processes of a domain, or of one within it, may be traced from it; /proc/PID/ns, root, cwd, fd and mem count as tracing.
-    With a rule for files the kernel would forbid all mounting, too.
+    Processes may trace only processes of their own domain or of a nested one. Access to /proc/PID/ns, root, cwd, fd and mem
+    counts as tracing. If the domain restricted files, the kernel would also forbid all mounting.
     """
     if not has_domains():
         return False

@@ -1,7 +1,7 @@
-"""Carries out a plan of layout.py in a mount namespace of the command's own. For a single-threaded process that is about to exec.
+"""Carry out a plan of layout.py in the command's own mount namespace, in a single-threaded process that is about to exec.
 
-It must never know what a branch is. What is to be seen again is copied (open_tree(2)) before anything is covered: a copy keeps
-the attributes that it had, so a place stays writable in a root that is read-only.
+This module knows no branch. What the command may see again is copied (open_tree(2)) before anything is covered. A copy keeps its
+attributes, so a place stays writable when the root becomes read-only.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _OF_THE_KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", 
 
 
 class Impossible(Exception):
-    """A part of the plan that the command must not start without."""
+    """A part of the plan failed, and the command must not start without it."""
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: {os.strerror(code)}")
@@ -28,17 +28,17 @@ class Impossible(Exception):
 
 
 def show(view: View, plan: RunPlan | None) -> list[str]:
-    """Enter the namespaces of *view*, and show it and what *plan* says besides.
+    """Enter the namespaces of *view*, show the view, and carry out *plan*.
 
     Returns:
-        What could not be done, each with why; always empty where the plan must be carried out as a whole.
+        What could not be done, each with the reason. Always empty if the whole plan is required.
 
     Raises:
         OSError: The view itself is not permitted.
-        Impossible: Anything else that the command must not start without is not.
+        Impossible: A required part of the plan failed.
     """
     branch, inside = _enter(view)
-    enclosure = _Enclosure(plan) if plan is not None else None
+    enclosure = _Enclosure(plan, view.home) if plan is not None else None
     if enclosure is not None:
         enclosure.prepare(view.targets)
     first, *others = view.targets
@@ -51,7 +51,7 @@ def show(view: View, plan: RunPlan | None) -> list[str]:
 
 
 def _enter(view: View) -> tuple[int, int | None]:
-    """The mount of the branch, and what is to be mounted in it, which may lie beneath it."""
+    """Enter the view's namespaces. Return the branch's mount and what to mount inside it, which may lie beneath it."""
     if view.mount is None:
         namespaces.enter_private_mounts()
         return namespaces.copy_tree(view.source), None
@@ -61,23 +61,27 @@ def _enter(view: View) -> tuple[int, int | None]:
 
 @dataclass(slots=True)
 class _Copy:
-    """Something that is shown again. ``fd`` is closed with this process's exec."""
+    """A copy of a mount that is shown again later. Exec closes ``fd``."""
 
     fd: int
     is_dir: bool
 
 
 class _Enclosure:
-    """``prepare`` goes before the branch is shown, ``finish`` after it: the branch may lie in what is covered, or hide it."""
+    """Carries out the plan: ``prepare`` before the branch is shown, and ``finish`` after it.
 
-    def __init__(self, plan: RunPlan) -> None:
-        self._plan, self._confinement = plan, plan.confinement
+    The branch may lie in a directory that is covered, or hide one that is shown.
+    """
+
+    def __init__(self, plan: RunPlan, home: int | None) -> None:
+        self._plan, self._confinement, self._home = plan, plan.confinement, home
         self._copies: dict[str, _Copy] = {}
         self._sealed: list[str] = []
         self._fresh = [place.path for place in plan.places if place.how in ("fresh", "hide")]
         self._missing: list[str] = []
 
     def prepare(self, targets: Sequence[str]) -> None:
+        """Copy what is shown again, and cover the rest."""
         if self._confinement.net == "none":
             self._attempt("a network of its own", namespaces.enter_own_network)
         self._copy()
@@ -97,7 +101,7 @@ class _Enclosure:
             self._make_way(target)
 
     def finish(self, branch: str) -> list[str]:
-        """Returns: what could not be done, each with why."""
+        """Put the copies in place. Return what could not be done, each with the reason."""
         for view in self._plan.views:
             source = os.path.join(branch, view.below) if view.below else branch
             self._attempt(f"the real files in {view.path}", lambda view=view, source=source: self._bind(source, view.path))  # type: ignore[misc]
@@ -129,7 +133,7 @@ class _Enclosure:
         self._copies[path] = _Copy(fd, stat.S_ISDIR(os.fstat(fd).st_mode))
 
     def _close_root(self) -> None:
-        """What programs need to write to in /proc is their own; /dev/shm is memory that they share."""
+        """Make the root read-only, except for /dev/shm and for what programs need to write in /proc."""
         namespaces.make_read_only("/")
         for path in ("/proc", *(("/dev/shm",) if self._confinement.tmp == "shared" else ())):
             if os.path.ismount(path):
@@ -141,6 +145,11 @@ class _Enclosure:
             if place.how == "ro":
                 namespaces.make_read_only(copy.fd)
             self._put(place.path, copy)
+        elif place.how == "overlay":
+            assert self._home is not None
+            self._make_way(place.path)
+            namespaces.move_mount(self._home, place.path)
+            self._fresh.append(place.path)
         elif place.how == "hide" and not os.path.isdir(place.path):
             namespaces.bind_over("/dev/null", place.path)
         else:
@@ -170,11 +179,18 @@ class _Enclosure:
         namespaces.move_mount(copy.fd, path)
 
     def _bind(self, source: str, target: str) -> None:
+        """Show *source* at *target*; nothing if the branch has deleted it."""
         self._make_way(target)
-        namespaces.bind_over(source, target)
+        if os.path.lexists(source):
+            namespaces.bind_over(source, target)
+        elif os.path.isdir(target):
+            namespaces.mount_tmpfs(target, "mode=700,size=64k")
+            self._sealed.append(target)
+        else:
+            namespaces.bind_over(os.devnull, target)
 
     def _make_way(self, directory: str) -> None:
-        """Make a directory, but only in a place that is empty in this run: nothing is made in the real file system."""
+        """Create a directory, but only in a place that is empty in this run. Nothing is created in the real file system."""
         if any(is_within(directory, place) for place in self._fresh):
             os.makedirs(directory, exist_ok=True)
 
@@ -198,7 +214,7 @@ class _Enclosure:
 
 
 def _is_there(path: str) -> bool:
-    """Without a look into what is mounted at that path."""
+    """Return whether a path exists, without asking the file system that is mounted there."""
     try:
         return os.path.basename(path) in os.listdir(os.path.dirname(path))
     except OSError:
@@ -206,7 +222,7 @@ def _is_there(path: str) -> bool:
 
 
 def close_directories() -> None:
-    """Close inherited descriptors of directories: by one, a command reaches what its namespace covers."""
+    """Close inherited descriptors of directories, because a command could reach covered files through them."""
     for fd in _open_directories():
         if fd > 2:
             os.close(fd)

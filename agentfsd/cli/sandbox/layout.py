@@ -1,14 +1,13 @@
-"""Which places a run shows, covers or hides: a plan, made in the namespace of who starts the run. enclosing.py carries it out.
+"""Plan which places a run shows, covers or hides. The plan is made in the caller's namespace; enclosing.py carries it out.
 
-It must never mount anything, nor look into a mount of somebody else: its daemon may hang.
+This module mounts nothing, and looks into no other user's mount, because its daemon may not answer.
 """
 
 import errno
 import glob
 import os
-import pwd
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentfs_client.registry import DaemonRecord, read_record, runtime_dir
@@ -17,32 +16,31 @@ from agentfs_host.mount_table import Mounted, is_within
 from agentfsd.cli.sandbox.aliases import Alias, aliases
 from agentfsd.cli.sandbox.profiles import Confinement
 from agentfsd.domain_errors import Refusal
+from agentfsd.linux import home_directory
 from agentfsd.state import daemon_records, state_directory
 from agentfsd.state.state_directory import StateDirectory
 
-_NO_HOME = frozenset(
-    {"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var"}
-)
 _TEMPORARY = ("/tmp", "/var/tmp")
 _RESOLVER = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/connman/resolv.conf")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One path and what the run shows there.
+    """A path, and what the run shows there.
 
     Attributes:
-        how: rw or ro: what is there now; fresh: an empty directory to write to; hide: nothing.
+        how: rw or ro: what is there now; overlay: the same, with the branch's changes; fresh: an empty writable directory; hide:
+            nothing.
     """
 
     path: str
-    how: Literal["rw", "ro", "fresh", "hide"]
+    how: Literal["rw", "ro", "overlay", "fresh", "hide"]
     mode: str = "1777"
 
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """A directory that is empty in the run but for the files *keep*, which lie in it."""
+    """A directory that is empty in the run except for the files *keep* in it."""
 
     path: str
     keep: tuple[str, ...] = ()
@@ -51,11 +49,11 @@ class Cover:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What a run shows besides its branch at the mount point, in the order in which it is to be done.
+    """What a run shows besides its branch at the mount point, in the order in which it is done.
 
     Attributes:
         views: Further places of the branch, or of a part of it.
-        pins: Directories above these, which must not be renamed.
+        pins: Directories above covered places, which must not be renamed.
     """
 
     confinement: Confinement
@@ -64,48 +62,52 @@ class RunPlan:
     covers: tuple[Cover, ...] = ()
     pins: tuple[str, ...] = ()
 
+    @property
+    def layered_home(self) -> str:
+        """The home directory, if the run's changes to it belong to the branch; else ""."""
+        return next((place.path for place in self.places if place.how == "overlay"), "")
+
+    def without_layer(self) -> "RunPlan":
+        """Return the same plan with a read-only home directory."""
+        return replace(self, places=tuple(replace(each, how="ro") if each.how == "overlay" else each for each in self.places))
+
 
 def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> RunPlan:
-    """Make the plan of a run of the daemon that is mounted at *mountpoint*, whose branch is shown at *targets*.
+    """Plan a run.
+
+    Args:
+        confinement: What to confine.
+        mountpoint: The mount point of the run's daemon.
+        targets: The paths at which the run shows its branch.
 
     Raises:
-        Refusal: A place cannot be what was asked for.
+        Refusal: A place cannot be shown as requested.
     """
     table = mount_table.mount_table()
     records = _records()
     record = next((each for each in records if each.mountpoint == mountpoint and each.alive()), None)
     views = _views(record, targets, table) if confinement.covers else []
     shown = [*targets, *(view.path for view in views)]
-    places = _places(confinement, shown)
+    places = _places(confinement, shown, table)
     gone = [place.path for place in places if place.how in ("fresh", "hide")]
     covers = [
         cover for cover in (_covers(record, records, shown, table) if confinement.covers else [])
         if cover.keep or not any(is_within(cover.path, place) for place in gone)
     ]  # fmt: skip
-    pins = _pins([*shown, *(cover.path for cover in covers)], shown, table)
+    layered = next((place.path for place in places if place.how == "overlay"), "")
+    pins = [
+        path
+        for path in _pins([*shown, *(cover.path for cover in covers)], shown, table)
+        if not is_within(path, layered or path + "/")
+    ]
     return RunPlan(confinement, tuple(places), tuple(views), tuple(covers), tuple(pins))
-
-
-def home_directory() -> str:
-    """$HOME, or else what the user database has; "" for none. Never a directory of the system, such as "/"."""
-    for chosen in (os.environ.get("HOME"), _home_of_user()):
-        if chosen and os.path.isabs(chosen) and os.path.isdir(chosen) and os.path.realpath(chosen) not in _NO_HOME:
-            return os.path.realpath(chosen)
-    return ""
-
-
-def _home_of_user() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_dir
-    except KeyError:
-        return ""
 
 
 # -- the branch ---------------------------------------------------------------------------------------------------------
 
 
 def _views(record: DaemonRecord | None, targets: Sequence[str], table: Sequence[Mounted]) -> list[Alias]:
-    """The real path of the workspace, and its other names. A mount point that lies in it is shown once more there."""
+    """Return the real path of the workspace and its other names. A mount point inside the workspace is shown once more there."""
     if record is None or record.lower == "/":
         return []
     real = [] if record.lower in targets else [Alias(record.lower, "")]
@@ -144,7 +146,7 @@ def _is_inside_another(path: str, covers: Iterable[str]) -> bool:
 
 
 def _registries() -> list[str]:
-    """Where daemons of this user note that they live; for root those of all users."""
+    """Return the directories in which daemons of this user register; for root, those of all users."""
     directories = [os.path.realpath(runtime_dir()), "/run/agentfsd", f"/tmp/agentfsd-{os.geteuid()}"]
     if os.environ.get("XDG_RUNTIME_DIR"):
         directories.append(os.path.join(os.path.realpath(os.environ["XDG_RUNTIME_DIR"]), "agentfsd"))
@@ -155,13 +157,13 @@ def _registries() -> list[str]:
 
 
 def _records() -> list[DaemonRecord]:
-    """What daemons have noted of themselves, in any registry: somebody may name another one to a run than to its daemon."""
+    """Return the records of daemons in all registries. The run and its daemon may use different registries."""
     paths = [path for registry in _registries() for path in glob.glob(os.path.join(glob.escape(registry), "*.json"))]
     return [record for path in paths if (record := read_record(path)) is not None]
 
 
 def _states(records: Iterable[DaemonRecord], shown: Sequence[str]) -> list[str]:
-    """State directories: where they are made unless somebody says otherwise, and those of all daemons that are noted."""
+    """Return the state directories: those in the default place, and those of all registered daemons."""
     directories = [record.state for record in records]
     for parent in {
         os.path.dirname(state_directory.default_state("/").path),
@@ -177,7 +179,7 @@ def _states(records: Iterable[DaemonRecord], shown: Sequence[str]) -> list[str]:
 
 
 def _kept(record: DaemonRecord | None) -> list[str]:
-    """What a command that is bound talks to its own daemon by."""
+    """Return the files through which a bound command reaches its own daemon."""
     if record is None:
         return []
     state = StateDirectory(record.state)
@@ -186,7 +188,10 @@ def _kept(record: DaemonRecord | None) -> list[str]:
 
 
 def _pins(covered: Iterable[str], shown: Sequence[str], table: Sequence[Mounted]) -> list[str]:
-    """The directories above, the outermost first. A mount point cannot be renamed, so those that are one need nothing."""
+    """Return the directories above covered places, the outermost first.
+
+    Mount points are left out, since they cannot be renamed.
+    """
     mountpoints = {mounted.mountpoint for mounted in table} | set(shown)
     pins = set()
     for path in covered:
@@ -199,9 +204,9 @@ def _pins(covered: Iterable[str], shown: Sequence[str], table: Sequence[Mounted]
 # -- everything else ----------------------------------------------------------------------------------------------------
 
 
-def _places(confinement: Confinement, shown: Sequence[str]) -> list[Place]:
-    """An outer place comes before what lies in it."""
-    places = [*_temporary(confinement), *_home(confinement, shown)]
+def _places(confinement: Confinement, shown: Sequence[str], table: Sequence[Mounted]) -> list[Place]:
+    """Return the places, each outer one before those inside it."""
+    places = [*_temporary(confinement), *_home(confinement, shown, table)]
     for how, paths in (("ro", confinement.read), ("rw", confinement.write), ("hide", confinement.hide)):
         for path in paths:
             _check(path, shown)
@@ -216,7 +221,7 @@ def _check(path: str, shown: Sequence[str]) -> None:
         message = f"{path} lies in the workspace, where the branch decides"
         raise Refusal(errno.EINVAL, "in-workspace", message, "these options are for what lies outside")
     if path == "/":
-        raise Refusal(errno.EINVAL, "bad-path", "the root cannot be opened or hidden so", "--rest says what becomes of all else")
+        raise Refusal(errno.EINVAL, "bad-path", "the root cannot be opened or hidden so", "use --rest for all other files")
 
 
 def _temporary(confinement: Confinement) -> list[Place]:
@@ -232,12 +237,21 @@ def _temporary(confinement: Confinement) -> list[Place]:
     return places
 
 
-def _home(confinement: Confinement, shown: Sequence[str]) -> list[Place]:
-    home = home_directory()
+def _home(confinement: Confinement, shown: Sequence[str], table: Sequence[Mounted]) -> list[Place]:
+    home = home_directory.find()
     if not home or any(is_within(home, place) for place in shown):
         if confinement.home == "rw" or home:
             return []
         raise Refusal(errno.ENOENT, "no-home", "there is no home directory to confine", "set HOME, or say --home rw")
     if confinement.home == "rw" and confinement.rest == "rw":
         return []
+    if confinement.home == "overlay":
+        return [Place(home, "overlay"), *(Place(path, "ro") for path in _mounted_in(home, shown, table))]
     return [Place(home, "fresh" if confinement.home == "hide" else confinement.home, "700")]
+
+
+def _mounted_in(home: str, shown: Sequence[str], table: Sequence[Mounted]) -> list[str]:
+    """Other file systems in the home directory, the outermost: a layer over the home directory does not show them."""
+    paths = dict.fromkeys(each.mountpoint for each in table if each.fstype != mount_table.FSTYPE)
+    found = [path for path in paths if path != home and is_within(path, home) and not any(_hides(path, at) for at in shown)]
+    return [path for path in found if not _is_inside_another(path, found)]

@@ -1,6 +1,6 @@
-"""Locks the mounts that a process sees: whoever holds every capability can then unmount only what it mounts itself.
+"""Lock the mounts that a process sees. Even with every capability, it can then unmount only what it mounts itself.
 
-It knows nothing of branches or daemons. Call it only in a single-threaded process that is about to exec.
+This module knows no branch and no daemon. Call it only in a single-threaded process that is about to exec.
 """
 
 import errno
@@ -12,12 +12,15 @@ from agentfs_host.syscalls import CLONE_NEWNS, CLONE_NEWUSER
 
 
 def lock() -> None:
-    """Moves this process to a copy of its mount table in which every mount is locked (mount_namespaces(7)).
+    """Move this process to a copy of its mount table in which every mount is locked. Source: mount_namespaces(7).
 
     The kernel locks mounts that are copied into a namespace of a less privileged user namespace. A child makes such a copy. This
-    process enters the mount namespace alone, so it stays in its user namespace and keeps all of its capabilities. Then it takes a
-    copy of its own: else the kernel would lock whatever is mounted later, too, at the next unshare(2).
-    The working directory is the root then. OSError where that is not permitted, such as in a chroot.
+    process enters only the mount namespace, so it stays in its user namespace and keeps all of its capabilities. Then it makes
+    another copy for itself: otherwise the kernel would also lock, at the next unshare(2), whatever is mounted later. Afterwards
+    the working directory is the root.
+
+    Raises:
+        OSError: It is not permitted, for example in a chroot.
     """
     ours, childs = socket.socketpair()
     with ours, childs:
@@ -40,7 +43,7 @@ def lock() -> None:
 
 
 def _show_copy(to: socket.socket) -> None:
-    """The child's side: never returns."""
+    """Run in the child. It never returns."""
     try:
         syscalls.unshare(CLONE_NEWUSER | CLONE_NEWNS)
         socket.send_fds(to, [b"0"], [os.open("/proc/self/ns/mnt", os.O_RDONLY)])

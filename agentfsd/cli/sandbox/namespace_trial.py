@@ -1,4 +1,4 @@
-"""Whether a private mount namespace is to be had here, and what it would keep the caller from."""
+"""Find out whether a private mount namespace is possible here, and what the caller could not write in it."""
 
 import os
 
@@ -6,17 +6,17 @@ from agentfsd.linux import namespaces
 
 
 def would_bar(path: str) -> bool:
-    """Whether a user namespace keeps the caller from writing to a directory, as in a project that several users share.
+    """Return whether a user namespace keeps the caller from writing to a directory, such as a project that several users share.
 
-    In a file system that is mounted there the kernel lets nobody write to what belongs to a user or group that is not mapped,
-    whatever the mode says. One that was mounted outside is not concerned.
+    In a file system that is mounted inside the namespace, nobody can write to files of users and groups that are not mapped
+    there, whatever the mode is. A file system that was mounted outside is not affected.
     """
     status = os.stat(path)
     return os.geteuid() != 0 and (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid())
 
 
 def probe_error() -> str:
-    """Try in a child process to make a private mount namespace, and return why this user cannot; "" when it works."""
+    """Return why this user cannot make a private mount namespace; "" if it works. A child process tries it."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:

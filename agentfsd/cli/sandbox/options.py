@@ -1,4 +1,4 @@
-"""The options of `run` by which somebody says how it is confined."""
+"""The options of `run` that confine its command."""
 
 import functools
 import os
@@ -17,8 +17,8 @@ _OPTIONS = (
         help="The profile of confinement; by default the setting `confine` (see `agentfsd policy`).",
     ),
     click.option(
-        "--home", type=click.Choice(["ro", "hide", "rw"]),
-        help="The home directory: read-only (ro), empty (hide) or writable (rw).",
+        "--home", type=click.Choice(["overlay", "ro", "hide", "rw"]),
+        help="The home directory: its changes belong to the branch (overlay); read-only (ro), empty (hide) or writable (rw).",
     ),
     click.option("--rest", type=click.Choice(["ro", "rw"]), help="All other files of the machine: read-only or writable."),
     click.option(
@@ -33,7 +33,7 @@ _OPTIONS = (
 
 
 def confine_options(command: _F) -> _F:
-    """Add the options to a command, which gets them as one argument *asked*."""
+    """Add the options to a command. The command gets them as one argument *asked*."""
 
     @functools.wraps(command)
     def with_asked(

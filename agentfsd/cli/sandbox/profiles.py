@@ -1,6 +1,6 @@
-"""What a run may see and change besides its branch: the profiles, and what somebody asks for instead of one of their parts.
+"""What a run may see and change besides its branch: a profile, and the parts of it that the command line replaces.
 
-It must never look at the file system: layout.py turns these words into places.
+This module does not look at the file system; layout.py turns the profile into places.
 """
 
 import errno
@@ -12,7 +12,7 @@ from typing import Literal, cast, get_args
 from agentfsd.domain_errors import Refusal
 
 Profile = Literal["off", "workspace", "strict"]
-Home = Literal["ro", "hide", "rw"]
+Home = Literal["overlay", "ro", "hide", "rw"]
 Access = Literal["ro", "rw"]
 Tmp = Literal["private", "shared"]
 Net = Literal["host", "none"]
@@ -21,13 +21,13 @@ PROFILES: tuple[str, ...] = get_args(Profile)
 _PARTS: dict[str, tuple[Home, Access, Tmp, Net]] = {
     "off": ("rw", "rw", "shared", "host"),
     "workspace": ("rw", "rw", "shared", "host"),
-    "strict": ("ro", "ro", "private", "host"),
+    "strict": ("overlay", "ro", "private", "host"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line says; None where it says nothing. Paths are absolute and resolved."""
+    """The options of confinement. An option that was not given is None. Paths are absolute and resolved."""
 
     profile: str | None = None
     home: str | None = None
@@ -40,16 +40,16 @@ class Asked:
 
     @property
     def is_anything(self) -> bool:
-        """Whether somebody relies on a part that a profile alone would not promise."""
+        """Whether a part was requested, so that the command must not start without it."""
         return any((self.home, self.rest, self.tmp, self.net, self.write, self.read, self.hide))
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """All parts of it, decided.
+    """The confinement of one run, with all parts decided.
 
     Attributes:
-        is_asked: Whether the command must not start without all of it: the profile is strict, or a part was asked for.
+        is_asked: The command must not start without all of it: the profile is strict, or a part was requested.
     """
 
     profile: Profile
@@ -64,6 +64,7 @@ class Confinement:
 
     @property
     def is_strict(self) -> bool:
+        """Whether the profile is strict."""
         return self.profile == "strict"
 
     @property
@@ -73,12 +74,12 @@ class Confinement:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is to be mounted but the branch itself."""
+        """Whether nothing but the branch itself is mounted."""
         return self.profile == "off" and not self.is_asked
 
 
 def decide(asked: Asked, settings: Mapping[str, str], branch: str) -> Confinement:
-    """Combine the command line with the overlay's settings, those for *branch* before those for all."""
+    """Combine the command line with the overlay's settings. Settings for *branch* take precedence over those for all branches."""
     profile = asked.profile or profile_of(settings, branch)
     home, rest, tmp, net = _PARTS[profile]
     if asked.profile is None and settings.get("confine.home", "profile") != "profile":
@@ -91,7 +92,7 @@ def decide(asked: Asked, settings: Mapping[str, str], branch: str) -> Confinemen
 
 
 def profile_of(settings: Mapping[str, str], branch: str) -> str:
-    """The first of `confine.branches` whose pattern matches, else `confine`."""
+    """Return the profile for a branch: the first matching pattern of `confine.branches`, else `confine`."""
     for rule in settings.get("confine.branches", "").split():
         pattern, _, profile = rule.partition("=")
         if fnmatch.fnmatchcase(branch, pattern):
@@ -99,9 +100,9 @@ def profile_of(settings: Mapping[str, str], branch: str) -> str:
     return settings.get("confine", "workspace")
 
 
-def impossible(why: str) -> Refusal:
-    """The refusal of a run that cannot be confined as it was asked for."""
+def impossible(why: str, hint: str = "") -> Refusal:
+    """Return the refusal of a run that cannot be confined as requested."""
     return Refusal(
-        errno.EPERM, "not-confined", f"the command cannot be confined as asked: {why}",
+        errno.EPERM, "not-confined", f"the command cannot be confined as asked: {why}", hint or
         "'agentfsd doctor' says what this kernel can; --confine workspace does what is possible, --confine off nothing",
     )  # fmt: skip

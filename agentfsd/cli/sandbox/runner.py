@@ -1,6 +1,6 @@
-"""Runs one command as if it had been started by a shell: signals, terminal and exit code pass through.
+"""Run one command as a shell does: signals, the terminal and the exit code pass through.
 
-It must never know what a branch is: the caller says which directory to show where, and how to bind a process id.
+This module knows no branch. The caller says what to show where, and how to bind a process id.
 """
 
 import contextlib
@@ -34,9 +34,9 @@ _STOP_SETTLES_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run; without a ``view`` it sees what everybody does.
+    """The command to run. Without a ``view`` it sees what every process sees.
 
-    ``plan``: what is confined besides; ``lacking`` is told what of it could not be done, before the command starts.
+    ``plan``: what else to confine. ``lacking`` is called with the parts of it that could not be done, before the command starts.
     """
 
     argv: Sequence[str]
@@ -50,18 +50,18 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How it ended. ``left_behind`` are the descendants that live on."""
+    """How a command ended. ``left_behind`` are its descendants that still run."""
 
     exit_code: int
     left_behind: list[int]
 
 
 class NamespaceError(Exception):
-    """A private mount namespace is not permitted here; nothing was run."""
+    """A private mount namespace is not permitted here. The command was not run."""
 
 
 class _Report(msgspec.Struct):
-    """What the child tells its parent before the command takes its place."""
+    """Messages from the child to its parent before it executes the command."""
 
     stage: str  # "ready", or where it failed: "namespace", "enclose", "confine", "chdir", "exec"
     errno: int = 0
@@ -70,9 +70,11 @@ class _Report(msgspec.Struct):
 
 
 def run(command: Command) -> Ended:
-    """Starts *command*, binds its process before its first instruction, waits for it.
+    """Start *command*, bind its process before its first instruction, and wait for it.
 
-    Refusal when the working directory does not exist in that view; NamespaceError when ``view`` cannot be shown.
+    Raises:
+        Refusal: The working directory does not exist in the view.
+        NamespaceError: The view cannot be shown.
     """
     before = set(descendants(os.getpid()))  # such as a daemon that was started for this command
     process_syscalls.become_subreaper()
@@ -126,7 +128,7 @@ def _start(command: Command, mask: set[int | signal.Signals]) -> int:
 
 
 def _become(command: Command, mask: set[int | signal.Signals], report: int, go: socket.socket) -> None:
-    """The child's side: never returns."""
+    """Run in the child. It never returns."""
     stage = "namespace"
     try:
         missing: list[str] = []
@@ -175,7 +177,7 @@ def _exec(command: Command) -> None:
 
 
 def _expect(line: bytes, stage: str, command: Command) -> tuple[str, ...]:
-    """What is missing of the confinement; raises for any other stage than that."""
+    """Return what is missing of the confinement. Raises if the child failed before *stage*."""
     if not line and stage == "":
         return ()  # the pipe closed on exec: the command runs
     if not line:
@@ -207,7 +209,7 @@ def _cannot_exec(code: int, program: str, reason: str) -> Exception:
 
 
 def _wait(child: int, caught: set[signal.Signals]) -> int:
-    """Until the command itself ends; everything orphaned is reaped on the way."""
+    """Wait until the command itself ends, and reap orphaned processes meanwhile."""
     while True:
         code = _reap(child)
         if code is not None:
@@ -235,7 +237,7 @@ def _reap(child: int) -> int | None:
 
 
 def _stop_with(child: int) -> None:
-    """The command stopped itself (an editor's ^Z): stop too, so that the shell takes its terminal back."""
+    """Stop this process too after the command has stopped itself (^Z in an editor), so that the shell takes its terminal back."""
     time.sleep(_STOP_SETTLES_S)  # a terminal's ^Z stopped us both, and the CONT that woke us is on its way to the child
     if _state_of(child) != "T":
         return
@@ -247,7 +249,10 @@ def _stop_with(child: int) -> None:
 
 
 def descendants(root: int, without: Collection[int] = ()) -> list[int]:
-    """The living processes beneath *root*, less those of *without* and theirs; complete when it is a subreaper."""
+    """Return the living processes beneath *root*, except *without* and their descendants.
+
+    Complete only if *root* is a subreaper.
+    """
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -268,7 +273,7 @@ def _state_of(pid: int) -> str:
 
 
 def _stat_of(pid: int) -> tuple[str, int]:
-    """(state, parent) of a process; ("", 0) when it is gone."""
+    """Return (state, parent) of a process; ("", 0) if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b") ")[2].split()
@@ -278,6 +283,6 @@ def _stat_of(pid: int) -> tuple[str, int]:
 
 
 def _bind_if_alive(bind: Callable[[int], None], pid: int) -> None:
-    """The command has ended, and its exit code goes before a binding that comes too late."""
+    """Bind the process. If the command has ended already, ignore the error, because its exit code matters more."""
     with contextlib.suppress(OSError):
         bind(pid)

@@ -1,10 +1,11 @@
-"""A seccomp filter that refuses a few system calls by which a command reaches beyond its branch. It knows nothing of branches.
+"""A seccomp filter that refuses a few system calls through which a command could reach beyond its branch.
 
-Refused with EPERM:
+These fail with EPERM:
 
-- ioctl TIOCSTI and TIOCLINUX: to put input into a terminal, which whoever reads there next takes for typed;
-- ioctl NS_MNT_GET_NEXT and NS_MNT_GET_PREV, and open_by_handle_at(2): to get another process's mount namespace without access to
-  the process (Linux 6.12, 6.18). A handle also leads root to any file of a file system of which it sees one.
+- ioctl TIOCSTI and TIOCLINUX, which put input into a terminal as if the user had typed it;
+- ioctl NS_MNT_GET_NEXT and NS_MNT_GET_PREV, and open_by_handle_at(2), which give access to another process's mount namespace
+  without access to the process (Linux 6.12, 6.18). With a handle, root can also open any file of a file system of which it sees
+  one.
 """
 
 import errno
@@ -30,7 +31,7 @@ _POINTER_BYTES = 8  # of the machines below
 
 @dataclass(frozen=True, slots=True)
 class Abi:
-    """One way of calling this kernel. ``machine`` is an AUDIT_ARCH of linux/audit.h."""
+    """A calling convention of this kernel. ``machine`` is an AUDIT_ARCH of linux/audit.h."""
 
     machine: int
     ioctls: tuple[int, ...]
@@ -40,7 +41,7 @@ class Abi:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What uname(2) calls a machine: how programs call its kernel, and the number of seccomp(2)."""
+    """A machine name of uname(2): the calling conventions of its programs, and the number of seccomp(2)."""
 
     seccomp: int
     abis: tuple[Abi, ...]
@@ -59,13 +60,15 @@ MACHINES = {
 
 
 def is_known_here() -> bool:
+    """Return whether there is a filter for this machine."""
     return _here() is not None
 
 
 def install() -> bool:
-    """Puts this process and all that it starts under the filter; False where the machine or the kernel knows none.
+    """Put this process and all that it starts under the filter. Return False if the machine or the kernel does not support it.
 
-    PermissionError when that needs CAP_SYS_ADMIN in the caller's user namespace, or no_new_privs.
+    Raises:
+        PermissionError: It takes CAP_SYS_ADMIN in the caller's user namespace, or no_new_privs.
     """
     machine = _here()
     if machine is None:
@@ -86,9 +89,10 @@ def _here() -> Machine | None:
 
 
 def program(machine: Machine) -> bytes:
-    """The filter, in classic BPF: struct sock_filter after struct sock_filter.
+    """Return the filter in classic BPF: an array of struct sock_filter.
 
-    Before the ioctl's command nothing is asked but machine and number, so the kernel need not run it for any other call.
+    It tests the ioctl's command last. Before that it tests only the machine and the call's number, so the kernel need not run it
+    for other calls.
     """
     parts = [_statement(_LOAD, _OF_MACHINE)]
     for abi in machine.abis:
@@ -125,5 +129,5 @@ def _statement(code: int, value: int) -> bytes:
 
 
 def _branch(value: int, if_equal: int, otherwise: int) -> bytes:
-    """Skips so many instructions."""
+    """Return a conditional jump. The numbers say how many instructions to skip."""
     return struct.pack("=HBBI", _JUMP_IF_EQUAL, if_equal, otherwise, value)

@@ -1,4 +1,4 @@
-"""What a command is shown of its branch."""
+"""What a command sees of its branch."""
 
 import os
 from collections.abc import Sequence
@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the command shall see instead of the directories *targets*, in a private namespace: the directory *source*.
+    """What the command sees instead of the directories *targets*, in a private namespace: the directory *source*.
 
-    With ``mount`` it is a mount that is nowhere yet instead, by its descriptor. Then ``user_namespace`` is entered first, if
-    there is one, and ``inside`` (a directory and its name there) is mounted in it. The view owns both descriptors.
+    Attributes:
+        mount: The descriptor of a detached mount to show instead of *source*. The view owns its descriptors.
+        user_namespace: The descriptor of a user namespace to enter first; None for none.
+        inside: A directory, and the name at which it is mounted inside the detached mount.
+        home: The descriptor of a mount for the home directory, if the plan has a place for it.
+        home_why: The reason why there is no such mount.
     """
 
     targets: Sequence[str]
@@ -18,8 +22,11 @@ class View:
     mount: int | None = None
     user_namespace: int | None = None
     inside: tuple[str, str] = ("", "")
+    home: int | None = None
+    home_why: str = ""
 
     def close(self) -> None:
-        for fd in (self.mount, self.user_namespace):
+        """Close the descriptors."""
+        for fd in (self.mount, self.user_namespace, self.home):
             if fd is not None:
                 os.close(fd)

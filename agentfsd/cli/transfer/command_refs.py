@@ -149,7 +149,7 @@ def check_free(daemon: ControlClient, name: str) -> None:
     """
     if not wire.valid_name(name):
         raise Refusal(
-            errno.EINVAL, "bad-name", f"{name!r} is no branch name",
+            errno.EINVAL, "bad-name", f"{name!r} is not a branch name",
             "a name starts with a letter or digit, followed by letters, digits, '.', '_' or '-', 128 characters at most",
         )  # fmt: skip
     if name in {branch.name for branch in daemon.list_branches(count=False)}:

@@ -23,6 +23,7 @@ from agentfsd.types import DEFAULT_BRANCH
 
 @control_operation(wire.BranchBind, permission=own_process, note=told_as_event)
 async def bind_process(services: Services, request: wire.BranchBind, context: RequestContext) -> wire.Done:
+    """Bind a process, and optionally its descendants, to a branch."""
     row = services.overlay.refs.branch(request.branch)
     if request.pid == services.info.pid:
         raise Refusal(errno.EINVAL, "bad-pid", f"process {request.pid} is the daemon itself", "name another process")
@@ -41,6 +42,7 @@ async def bind_process(services: Services, request: wire.BranchBind, context: Re
 
 @control_operation(wire.ViewOpen, permission=unbound_only, note=noted_view)
 async def open_view(services: Services, request: wire.ViewOpen, context: RequestContext) -> wire.ViewReply:
+    """Pass a mount that shows one branch, for a private mount namespace."""
     row = services.overlay.refs.branch(request.branch)
     if services.open_view is None or context.channel is None:
         raise Refusal(errno.EOPNOTSUPP, "no-views", "the control file carries no mounts", "ask over the daemon's socket")
@@ -49,12 +51,27 @@ async def open_view(services: Services, request: wire.ViewOpen, context: Request
     view = await services.open_view(row.id, request.io)
     context.peer.at_end.append(view.leave)
     context.peer.outgoing += [view.mount, *([view.user_namespace] if view.user_namespace is not None else [])]
+    home_why = await _open_home(services, row.id, request.home, context) if request.home else ""
     await services.settle()  # wait until the kernel has dropped what the mount cached of the branch
-    return wire.ViewReply(io=view.io, joined=view.joined)
+    has_home = bool(request.home) and not home_why
+    return wire.ViewReply(io=view.io, joined=view.joined, has_home=has_home, home_why=home_why)
+
+
+async def _open_home(services: Services, branch_id: str, home: str, context: RequestContext) -> str:
+    """Send along the home directory with the branch's changes. Return "", or why that is impossible."""
+    assert services.homes is not None
+    try:
+        view = await services.homes.open(branch_id, home)
+    except Refusal as exc:
+        return exc.strerror or str(exc)
+    context.peer.at_end.append(view.leave)
+    context.peer.outgoing.append(view.mount)
+    return ""
 
 
 @control_operation(wire.BranchUnbind, permission=unbound_only, note=told_as_event)
 async def unbind_process(services: Services, request: wire.BranchUnbind, context: RequestContext) -> wire.Done:
+    """Remove the binding of a process."""
     branch_id = services.bindings.branch_of(request.pid)
     if not services.bindings.unbind(request.pid):
         raise Refusal(
@@ -67,4 +84,5 @@ async def unbind_process(services: Services, request: wire.BranchUnbind, context
 
 @control_operation(wire.BranchBindings, permission=unbound_only, note=changes_nothing)
 async def list_bindings(services: Services, request: wire.BranchBindings, context: RequestContext) -> wire.BindingsReply:
+    """List the processes that are bound to a branch, explicitly or by inheritance."""
     return wire.BindingsReply(bindings=wire_bindings(services))

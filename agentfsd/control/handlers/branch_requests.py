@@ -22,6 +22,7 @@ from agentfsd.metadata.rows import BranchRow
 
 @control_operation(wire.BranchCreate, permission=unbound_only, note=told_as_event, refs=SnapshotRefs(("source",)))
 async def create_branch(services: Services, request: wire.BranchCreate, context: RequestContext) -> wire.BranchReply:
+    """Create a branch."""
     source = services.pin(request.source)
     await services.flush()
     made = services.overlay.branches.create(request.name, source, temporary=request.temporary)
@@ -32,16 +33,19 @@ async def create_branch(services: Services, request: wire.BranchCreate, context:
 
 @control_operation(wire.BranchList, permission=unbound_only, note=changes_nothing)
 async def list_branches(services: Services, request: wire.BranchList, context: RequestContext) -> wire.BranchesReply:
+    """List all branches."""
     return wire.BranchesReply(branches=await wire_branches(services, count=request.count))
 
 
 @control_operation(wire.BranchShow, permission=own_branch("ref"), note=changes_nothing)
 async def show_branch(services: Services, request: wire.BranchShow, context: RequestContext) -> wire.BranchReply:
+    """Return one branch."""
     return wire.BranchReply(branch=await wire_branch(services, request.ref or context.branch))
 
 
 @control_operation(wire.BranchRename, permission=unbound_only, note=told_as_event)
 async def rename_branch(services: Services, request: wire.BranchRename, context: RequestContext) -> wire.BranchReply:
+    """Rename a branch."""
     old = services.overlay.refs.branch(request.ref).name
     renamed = services.overlay.branches.rename(request.ref, request.new_name)
     services.tell("branch-renamed", renamed.id, context.caller.pid, name=old)
@@ -50,6 +54,7 @@ async def rename_branch(services: Services, request: wire.BranchRename, context:
 
 @control_operation(wire.BranchDelete, permission=unbound_only, note=told_as_event)
 async def delete_branch(services: Services, request: wire.BranchDelete, context: RequestContext) -> wire.Done:
+    """Delete a branch that holds no changes."""
     row = _unused(services, request.ref)
     services.overlay.branches.delete(row.id)
     services.tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
@@ -59,11 +64,14 @@ async def delete_branch(services: Services, request: wire.BranchDelete, context:
 
 @control_operation(wire.Discard, permission=unbound_only, note=told_as_event)
 async def discard_branch(services: Services, request: wire.Discard, context: RequestContext) -> wire.Done:
+    """Delete a branch with its changes; reset the default branch to the lower."""
     row = _unused(services, request.ref)
     services.overlay.branches.discard(row.id, keep=request.keep)
     services.tell("discard", row.id, context.caller.pid, branch=row.name)
     if not services.overlay.refs.exists(row.id):
         services.tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
+    elif services.homes is not None:
+        services.homes.discard(row.id)
     await services.settle()
     return wire.Done(message=f"discarded {request.ref}")
 

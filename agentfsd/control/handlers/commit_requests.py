@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 @control_operation(wire.Commit, permission=unbound_only, note=told_as_event, cancellable=True)
 async def commit_branch(services: Services, request: wire.Commit, context: RequestContext) -> wire.MergeReply:
+    """Commit a branch into its parent, or into the real directory if it has no parent."""
     branch = services.overlay.refs.branch(request.branch or context.branch)
     parent = services.overlay.branches.parent(branch.id)
     wanted = paths.parse(requested_paths(request))
@@ -114,6 +115,7 @@ async def _keep_up(
 
 @control_operation(wire.CommitEnd, permission=unbound_only, note=noted_abort, cancellable=True)
 async def end_commit(services: Services, request: wire.CommitEnd, context: RequestContext) -> wire.MergeReply:
+    """Finish or undo an interrupted commit into the real directory."""
     with services.commit_turn.take():
         return await _end(services, request, context)
 
@@ -139,8 +141,8 @@ async def _end(services: Services, request: wire.CommitEnd, context: RequestCont
     return merge_reply(Merged("lower" if outcome.done != request.abort else "nothing", pending.listed), services.info.lower)
 
 
-def _telling(context: RequestContext, what: str) -> Progress:
-    return lambda done, total, size: context.progress(done, total, what)
+def _telling(context: RequestContext, phase: str) -> Progress:
+    return lambda done, total, size: context.progress(done, total, phase)
 
 
 def _lower_commits(services: Services) -> LowerCommits:

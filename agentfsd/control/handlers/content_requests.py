@@ -43,10 +43,11 @@ _F = TypeVar("_F", OpenedFile, StagedFile)
 
 @control_operation(wire.FileOpen, permission=own_history("branch"), note=changes_nothing)
 async def open_file(services: Services, request: wire.FileOpen, context: RequestContext) -> wire.FileOpened:
+    """Open a file for reading, and return its attributes and the beginning of its content."""
     _check_size(request.read_bytes)
     inode = existing(place_of(services, request, context, follow=True))
     check_regular(inode)
-    permissions.check(inode, READ, context.peer.credentials())
+    permissions.check(inode, READ, context.credentials())
     reading = OpenedFile(inode)
     try:
         attributes = inode_stat.attributes(inode)
@@ -64,14 +65,16 @@ async def open_file(services: Services, request: wire.FileOpen, context: Request
 
 @control_operation(wire.FileRead, permission=own_handle, note=changes_nothing)
 async def read_file(services: Services, request: wire.FileRead, context: RequestContext) -> wire.FileData:
+    """Return a part of an open file's content."""
     _check_size(request.size)
     if not 0 <= request.offset < 1 << 63:
-        raise invalid(f"{request.offset} is no place in a file", "an offset counts bytes from the start")
+        raise invalid(f"{request.offset} is not an offset", "an offset counts bytes from the start")
     return wire.FileData(data=_opened(context, request.handle, OpenedFile).read(request.size, request.offset))
 
 
 @control_operation(wire.FileClose, permission=own_handle, note=changes_nothing)
 async def close_file(services: Services, request: wire.FileClose, context: RequestContext) -> wire.Done:
+    """Close a file. Content that was not committed is removed."""
     file = context.peer.files.pop(request.handle, None)
     if file is None:
         raise _no_handle(request.handle)
@@ -81,16 +84,17 @@ async def close_file(services: Services, request: wire.FileClose, context: Reque
 
 @control_operation(wire.FileCreate, permission=own_history("branch"), note=changes_nothing)
 async def create_file(services: Services, request: wire.FileCreate, context: RequestContext) -> wire.FileOpened:
+    """Begin a new content for a file. Nobody sees it before commit_file()."""
     check_permissions(request.permissions)
     path = path_of(request.path, request.raw_path)
     place = place_of(services, request, context, follow=request.mode != "create")
-    _check_writable(services, place, request.mode, context.peer.credentials())
+    _check_writable(services, place, request.mode, context.credentials())
     staged = StagedFile(place.directory.tree, path, request.mode, request.permissions)
     return wire.FileOpened(handle=context.peer.enter(staged))
 
 
 def _check_writable(services: Services, place: ResolvedPath, mode: str, who: Credentials) -> None:
-    check_changeable(services, place)
+    check_changeable(services, place, who.ruled)
     if place.inode is None:
         permissions.check(place.directory, WRITE | EXECUTE, who)
     elif mode == "create":
@@ -102,6 +106,7 @@ def _check_writable(services: Services, place: ResolvedPath, mode: str, who: Cre
 
 @control_operation(wire.FileWrite, permission=own_handle, note=changes_nothing)
 async def write_file(services: Services, request: wire.FileWrite, context: RequestContext) -> wire.Done:
+    """Add data to the end of a new content."""
     _check_size(len(request.data))
     _opened(context, request.handle, StagedFile).write(request.data)
     return wire.Done()
@@ -109,6 +114,7 @@ async def write_file(services: Services, request: wire.FileWrite, context: Reque
 
 @control_operation(wire.FileCommit, permission=own_handle, note=told_as_event)
 async def commit_file(services: Services, request: wire.FileCommit, context: RequestContext) -> wire.FileReply:
+    """Give a file its new content, and report the change."""
     staged = _opened(context, request.handle, StagedFile)
     del context.peer.files[request.handle]
     try:
@@ -123,7 +129,7 @@ async def commit_file(services: Services, request: wire.FileCommit, context: Req
 
 async def _put(services: Services, staged: StagedFile, context: RequestContext) -> Inode:
     """Put the staged content where the path leads now, if the caller may still write there, and return the file."""
-    who = context.peer.credentials()
+    who = context.credentials()
     place = _place_of(services, staged, who)
     if place.inode is not None:
         # The kernel must write back pages changed through a mapping now: later they would overwrite the new content.
@@ -134,7 +140,7 @@ async def _put(services: Services, staged: StagedFile, context: RequestContext) 
         await copy_up(place.inode)
         place = _place_of(services, staged, who)  # the path may lead to another file by now, or the branch may have another state
     if place.inode is None:
-        made = staged.become(place.directory, place.name, context.peer.creator())
+        made = staged.become(place.directory, place.name, context.creator())
         tell_file(services, "created", made, context)
         services.overlay.events.names_changed(place.directory, place.name)
         return made
@@ -174,11 +180,11 @@ def _opened(context: RequestContext, handle: int, kind: type[_F]) -> _F:
 
 def _no_handle(handle: int) -> Refusal:
     return Refusal(
-        errno.EBADF, "no-such-handle", f"this conversation has nothing of that kind open as {handle}",
-        "file.open gives what can be read, file.create what can be written",
+        errno.EBADF, "no-such-handle", f"this conversation has no such file open: handle {handle}",
+        "file.open opens a file for reading, file.create one for writing",
     )  # fmt: skip
 
 
 def _check_size(size: int) -> None:
     if not 0 <= size <= wire.MAX_DATA_BYTES:
-        raise invalid(f"{size} bytes cannot be had in one message", f"at most {wire.MAX_DATA_BYTES}")
+        raise invalid(f"one message cannot carry {size} bytes", f"at most {wire.MAX_DATA_BYTES}")

@@ -24,6 +24,7 @@ from agentfsd.control.request_context import RequestContext
 
 @control_operation(wire.Hello, permission=everybody, note=changes_nothing)
 async def hello(services: Services, request: wire.Hello, context: RequestContext) -> wire.HelloOk:
+    """Greet a client: return the protocol version, and the caller's branch."""
     return wire.HelloOk(
         version=wire.PROTOCOL_VERSION, daemon=services.info.version, branch=context.branch, bound=context.bound_to is not None
     )
@@ -31,27 +32,32 @@ async def hello(services: Services, request: wire.Hello, context: RequestContext
 
 @control_operation(wire.Capabilities, permission=everybody, note=changes_nothing)
 async def capabilities(services: Services, request: wire.Capabilities, context: RequestContext) -> wire.CapabilitiesReply:
+    """Return what this daemon can do."""
     return wire.CapabilitiesReply(capabilities=services.info.capabilities | {"cap.fd_forwarding": forwarding_kind(services)})
 
 
 @control_operation(wire.BackstoreStatus, permission=unbound_only, note=changes_nothing)
 async def show_backstore(services: Services, request: wire.BackstoreStatus, context: RequestContext) -> wire.BackstoreReply:
+    """Return the backstore's kind, contents and free space."""
     return await backstore_status(services.overlay, services.info)
 
 
 @control_operation(wire.Fsck, permission=unbound_only, note=changes_nothing, cancellable=True)
 async def check(services: Services, request: wire.Fsck, context: RequestContext) -> wire.ProblemsReply:
+    """Check everything that is stored, and return the problems."""
     return wire.ProblemsReply(problems=await drive(services.overlay.fsck_in_steps(scrub=request.scrub), context))
 
 
 @control_operation(wire.Shutdown, permission=unbound_only, note=noted_shutdown)
 async def shut_down(services: Services, request: wire.Shutdown, context: RequestContext) -> wire.Done:
+    """Unmount and end the daemon after the reply."""
     await services.shutdown(request.force)
     return wire.Done(message="unmounting")
 
 
 @control_operation(wire.CollectGarbage, permission=unbound_only, note=noted_collection, cancellable=True)
 async def collect_garbage(services: Services, request: wire.CollectGarbage, context: RequestContext) -> wire.FreedReply:
+    """Delete contents without references, and return how much space that freed."""
     before = await trio.to_thread.run_sync(services.overlay.backstore.usage)
     if request.forget_undo:
         services.overlay.undo_log.forget_all()
@@ -66,6 +72,7 @@ _noted_change = noted_setting("policy")
 
 @control_operation(wire.PolicyGet, permission=unbound_only, note=changes_nothing)
 async def get_policy(services: Services, request: wire.PolicyGet, context: RequestContext) -> wire.PolicyReply:
+    """Return the value of every setting."""
     return wire.PolicyReply(policy=services.overlay.settings.values())
 
 

@@ -49,6 +49,7 @@ def _forwarding(services: Services, context: RequestContext) -> Forwarding:
 
 @control_operation(wire.FdOpen, permission=own_history("branch"), note=told_as_event)
 async def open_descriptor(services: Services, request: wire.FdOpen, context: RequestContext) -> wire.FdReply:
+    """Open a file by path, and pass its real descriptor with the reply."""
     forwarding, flags = _forwarding(services, context), request.flags
     _check_flags(flags)
     check_permissions(request.permissions)
@@ -60,7 +61,7 @@ async def open_descriptor(services: Services, request: wire.FdOpen, context: Req
         forwarding.check_possible(wanted)
         inode = _create(services, place, request, context)
     else:
-        _open_existing(services, inode, place, flags, context.peer.credentials())
+        _open_existing(services, inode, place, flags, context.credentials())
         forwarding.check(inode, wanted)
         if flags & os.O_TRUNC:
             await _empty(services, inode, context)
@@ -74,9 +75,9 @@ async def open_descriptor(services: Services, request: wire.FdOpen, context: Req
 def _create(services: Services, place: ResolvedPath, request: wire.FdOpen, context: RequestContext) -> Inode:
     if not request.flags & os.O_CREAT:
         raise FileNotFoundError(errno.ENOENT, "no such file or directory")
-    check_changeable(services, place)
+    check_changeable(services, place, context.ruled)
     check_mode(request.permissions)
-    who = context.peer.creator()
+    who = context.creator()
     permissions.check(place.directory, WRITE | EXECUTE, who)
     mode = permissions.mode_of_new(place.directory, stat.S_IFREG | request.permissions, who)
     owner = Owner(who.uid, who.gid, who.umask)
@@ -97,7 +98,7 @@ def _open_existing(services: Services, inode: Inode, place: ResolvedPath, flags:
     if not inode.is_file:
         raise invalid("only a regular file's content has a descriptor", "open it on the mount", "not-a-file")
     if writes:
-        check_changeable(services, place)
+        check_changeable(services, place, who.ruled)
     permissions.check(inode, _NEEDED[flags & os.O_ACCMODE] | (WRITE if flags & os.O_TRUNC else 0), who)
 
 
@@ -108,7 +109,7 @@ async def _empty(services: Services, inode: Inode, context: RequestContext) -> N
     copyup.check_writable(inode.tree)
     inode_attributes.truncate(inode, 0)
     inode_attributes.drop_capabilities(inode)
-    if not context.peer.credentials().privileged:
+    if not context.credentials().privileged:
         inode_attributes.drop_setid(inode)
     tell_file(services, "modified", inode, context)
     services.overlay.events.file_changed(inode, data=True)
@@ -116,6 +117,7 @@ async def _empty(services: Services, inode: Inode, context: RequestContext) -> N
 
 @control_operation(wire.FdDup, permission=everybody, note=changes_nothing)
 async def duplicate_descriptor(services: Services, request: wire.FdDup, context: RequestContext) -> wire.FdReply:
+    """Pass a real descriptor of the file that the request's descriptor has open."""
     forwarding = _forwarding(services, context)
     inode, flags = await _file_of(services, forwarding, context)
     given = await forwarding.give(
@@ -127,6 +129,7 @@ async def duplicate_descriptor(services: Services, request: wire.FdDup, context:
 
 @control_operation(wire.FdSync, permission=everybody, note=changes_nothing)
 async def sync_descriptor(services: Services, request: wire.FdSync, context: RequestContext) -> wire.Done:
+    """Sync the file that the request's descriptor has open, with its rows."""
     inode, _ = await _file_of(services, _forwarding(services, context), context)
     await trio.to_thread.run_sync(data.sync_later(inode, data_only=request.data_only))
     return wire.Done()
@@ -162,16 +165,20 @@ async def _file_of(services: Services, forwarding: Forwarding, context: RequestC
         inode.tree.read_only and services.overlay.snapshots.in_history(bound, inode.tree.id)
     ):
         raise Refusal(errno.EPERM, "outside-branch", "that file is another branch's", "open it in your own")
+    if context.ruled is not None:
+        context.ruled.check_open(inode, writes=flags & os.O_ACCMODE != os.O_RDONLY)
     return inode, flags
 
 
 @control_operation(wire.InterposeGet, permission=everybody, note=changes_nothing)
 async def get_interpose_settings(services: Services, request: wire.InterposeGet, context: RequestContext) -> wire.InterposeReply:
+    """Return the settings for real descriptors, and whether they can be given out."""
     return _interpose_reply(services)
 
 
 @control_operation(wire.InterposeSet, permission=unbound_only, note=noted_setting("interpose"))
 async def set_interpose_setting(services: Services, request: wire.InterposeSet, context: RequestContext) -> wire.InterposeReply:
+    """Change a setting for real descriptors."""
     if services.forwarding is None:
         raise declined("this daemon gives out no descriptors")
     services.forwarding.set(request.name, request.value)
@@ -207,7 +214,7 @@ def _look(fd: int, command: int, token: int) -> tuple[int, os.stat_result | None
 
 def _check_flags(flags: int) -> None:
     if flags < 0 or flags & os.O_ACCMODE not in _NEEDED:
-        raise invalid(f"{flags} are no flags of open(2)", "give such as os.O_RDWR | os.O_CREAT")
+        raise invalid(f"{flags} are not flags of open(2)", "give flags such as os.O_RDWR | os.O_CREAT")
     if flags & (os.O_PATH | os.O_DIRECTORY):
         raise invalid(
             "only a regular file's content has a descriptor", "leave O_PATH, O_DIRECTORY and O_TMPFILE out", "not-a-file"

@@ -25,12 +25,14 @@ from agentfsd.repositories.telling import tell
 
 @control_operation(wire.Diff, permission=own_history("a", "b"), note=changes_nothing, refs=SnapshotRefs(("a", "b"), ("b", "a")))
 async def diff(services: Services, request: wire.Diff, context: RequestContext) -> wire.ChangesReply:
+    """List the changes between two states."""
     wanted = parse(requested_paths(request))
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
     with _old_side(services, a, b, own=request.own) as old:
         new = services.overlay.trees.side(b)
         changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
+        changes = [change for change in changes if not context.hides(change.path, change.old_path)]
         repositories = []
         if request.histories:
             repositories = await drive(tell(services.overlay.parts, old, new, [change.path for change in changes]), context)
@@ -49,12 +51,14 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
     refs=SnapshotRefs(("a", "b"), ("b", "a")),
 )
 async def diff_files(services: Services, request: wire.DiffFiles, context: RequestContext) -> wire.FilesDifferReply:
+    """List the regular files that differ between two states."""
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
     with services.overlay.trees.frozen(a) as old, services.overlay.trees.frozen(b) as new:
         steps = file_differences.files(
-            services.overlay.parts, old, new, count=request.count, histories=request.histories, internal=request.internal
-        )
+            services.overlay.parts, old, new, count=request.count, hides=context.hides, histories=request.histories,
+            internal=request.internal,
+        )  # fmt: skip
         return await drive(steps, context)
 
 
@@ -66,6 +70,7 @@ async def diff_files(services: Services, request: wire.DiffFiles, context: Reque
     refs=SnapshotRefs(("a", "b"), ("b", "a")),
 )
 async def diff_patch(services: Services, request: wire.DiffPatch, context: RequestContext) -> wire.PatchesReply:
+    """Return the changes between two states as patches."""
     diff_patches.check(request)
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()

@@ -38,6 +38,7 @@ from agentfsd.types import CONTROL_DIR
 
 @control_operation(wire.StatFile, permission=own_history("branch"), note=changes_nothing)
 async def stat_file(services: Services, request: wire.StatFile, context: RequestContext) -> wire.FileReply:
+    """Return the attributes of a file."""
     inode = existing(place_of(services, request, context, follow=False))
     is_link = stat.S_ISLNK(inode.mode)
     target = inode.tree.readlink(inode) if is_link else b""
@@ -49,16 +50,20 @@ async def stat_file(services: Services, request: wire.StatFile, context: Request
 
 @control_operation(wire.FileList, permission=own_history("branch"), note=changes_nothing)
 async def list_directory(services: Services, request: wire.FileList, context: RequestContext) -> wire.FilesReply:
+    """List the names in a directory, with attributes."""
     directory = existing(place_of(services, request, context, follow=True))
     if not directory.is_dir:
         raise NotADirectoryError(errno.ENOTDIR, "not a directory")
-    permissions.check(directory, READ, context.peer.credentials())
-    listing = _names(directory) if request.names_only else _listing(services, directory, context.peer.credentials())
+    permissions.check(directory, READ, context.credentials())
+    listing = (
+        _names(directory, context.credentials()) if request.names_only else _listing(services, directory, context.credentials())
+    )
     return wire.FilesReply(files=await drive(listing, context))
 
 
 @control_operation(wire.FileCount, permission=own_history("branch"), note=changes_nothing, cancellable=True)
 async def count_files(services: Services, request: wire.FileCount, context: RequestContext) -> wire.FilesCounted:
+    """Count the files beneath a directory, and add up their sizes."""
     directory = existing(place_of(services, request, context, follow=True))
     with services.overlay.trees.frozen(directory.tree.id) as tree:
         return await drive(file_differences.count(tree, tree.walk(directory.path)), context)
@@ -78,7 +83,7 @@ def _listing(services: Services, directory: Inode, who: Credentials) -> Steps[li
 
 
 def _listed(services: Services, directory: Inode, name: bytes, who: Credentials, may_search: bool) -> wire.FileInfo | None:
-    """Describe a name of a directory; None if it was deleted since the names were read."""
+    """Describe a name of a directory; None if it was deleted since the names were read, or is hidden from the caller."""
     try:
         looked = inode_stat.look(directory.tree, directory, name)
     except OSError:
@@ -86,6 +91,8 @@ def _listed(services: Services, directory: Inode, name: bytes, who: Credentials,
     if looked is None:
         return None
     inode, attributes = looked
+    if who.ruled is not None and who.ruled.hides(directory, name, is_dir=inode.is_dir):
+        return None
     if not may_search:
         return typed_info(name, inode.mode)
     is_link = stat.S_ISLNK(attributes.mode)
@@ -105,8 +112,9 @@ def _behind(services: Services, path: bytes, tree: Tree, who: Credentials) -> At
 
 @control_operation(wire.FileMkdir, permission=own_history("branch"), note=told_as_event)
 async def make_directory(services: Services, request: wire.FileMkdir, context: RequestContext) -> wire.FileReply:
+    """Create a directory."""
     check_permissions(request.permissions)
-    place, who = place_to_change(services, request, context), context.peer.creator()
+    place, who = place_to_change(services, request, context), context.creator()
     directory, mode = place.directory, stat.S_IFDIR | request.permissions
     if place.inode is not None:
         raise FileExistsError(errno.EEXIST, "file exists")
@@ -120,11 +128,14 @@ async def make_directory(services: Services, request: wire.FileMkdir, context: R
 
 @control_operation(wire.FileRename, permission=own_history("branch"), note=told_as_event)
 async def rename_file(services: Services, request: wire.FileRename, context: RequestContext) -> wire.Done:
-    old, who = place_to_change(services, request, context), context.peer.credentials()
+    """Rename a file or directory."""
+    old, who = place_to_change(services, request, context), context.credentials()
     tree, source = old.directory.tree, existing(old)
     new = find_path(services, tree, path_of(request.to, request.raw_to), who, follow=False)
-    check_changeable(services, new)
+    check_changeable(services, new, None)
     check_not_root(old, new)
+    if who.ruled is not None:
+        who.ruled.check_rename(old.directory, old.name, source, new.directory, new.name)
     permissions.check_removal(old.directory, source, who)
     if new.inode is not None:
         permissions.check_removal(new.directory, new.inode, who)
@@ -135,6 +146,8 @@ async def rename_file(services: Services, request: wire.FileRename, context: Req
     paths = join(old.directory.path, old.name), join(new.directory.path, new.name)
     flags = 0 if request.replace else RENAME_NOREPLACE
     directory_entries.rename(tree, old.directory, old.name, new.directory, new.name, flags)
+    if source.is_dir:
+        services.overlay.rules.directory_moved()
     if new.inode is not source:
         tell_file(services, "renamed", source, context, paths[1], paths[0])
     services.overlay.events.names_changed(old.directory, old.name)
@@ -147,6 +160,7 @@ async def rename_file(services: Services, request: wire.FileRename, context: Req
 
 @control_operation(wire.FileDelete, permission=own_history("branch"), note=told_as_event, cancellable=True)
 async def delete_file(services: Services, request: wire.FileDelete, context: RequestContext) -> wire.Done:
+    """Delete a file or directory."""
     place = place_to_change(services, request, context)
     existing(place)
     check_not_root(place)
@@ -163,12 +177,14 @@ def deleting(services: Services, place: ResolvedPath, recursive: bool, context: 
 
     A file that a process creates meanwhile stays, and so does its directory.
     """
-    todo, done, who = [(place.directory, place.name, recursive)], 0, context.peer.credentials()
+    todo, done, who = [(place.directory, place.name, recursive)], 0, context.credentials()
     while todo:
         directory, name, enters = todo.pop()
         inode = directory.tree.find(directory, name)
         if inode is not None:
             permissions.check_removal(directory, inode, who)
+            if who.ruled is not None:
+                who.ruled.check_name(directory, name, is_dir=inode.is_dir)
             if inode.is_dir and enters and not inode.tree.is_empty(inode):
                 permissions.check(inode, READ | EXECUTE, who)
                 todo += [(directory, name, False), *((inode, child, True) for child in inode.tree.names(inode))]
@@ -189,10 +205,11 @@ def _remove(services: Services, directory: Inode, name: bytes, inode: Inode, con
         services.overlay.events.file_changed(inode, data=False)
 
 
-def _names(directory: Inode) -> Steps[list[wire.FileInfo]]:
+def _names(directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:
     entries = []
     for name, mode in sorted(directory.tree.kinds(directory)):
-        if name != CONTROL_DIR or directory.parent is not None:
+        hidden = who.ruled is not None and who.ruled.hides(directory, name, is_dir=stat.S_ISDIR(mode))
+        if not hidden and (name != CONTROL_DIR or directory.parent is not None):
             entries.append(typed_info(name, mode))
         yield len(entries), 0, "listing"
     return entries

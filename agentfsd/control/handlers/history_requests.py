@@ -1,5 +1,7 @@
 """Requests that merge branches, restore snapshots and undo operations."""
 
+import errno
+
 from agentfs_client import wire
 from agentfsd.control.audit_notes import (
     changes_nothing,
@@ -19,6 +21,8 @@ from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
+from agentfsd.core.rule_set import ALLOW, RuleSet
+from agentfsd.domain_errors import Refusal
 from agentfsd.history import merging, paths
 from agentfsd.history.merge import Rules
 
@@ -27,6 +31,7 @@ from agentfsd.history.merge import Rules
     wire.Merge, permission=unbound_only, note=told_as_event, cancellable=True, refs=SnapshotRefs(("sources",), ("target",))
 )
 async def merge(services: Services, request: wire.Merge, context: RequestContext) -> wire.MergeReply:
+    """Merge branches or snapshots into a branch."""
     target = services.overlay.refs.branch(request.target or context.branch)
     sources = [services.overlay.refs.find(source).id for source in request.sources]
     rules = Rules(request.favor, request.whole_files, request.markers, request.histories)
@@ -51,9 +56,12 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     refs=SnapshotRefs(("ref",), ("branch",)),
 )
 async def restore(services: Services, request: wire.Restore, context: RequestContext) -> wire.Done:
+    """Restore a branch, or some of its paths, from a snapshot."""
     source, branch = services.overlay.refs.find(request.ref), services.overlay.refs.branch(request.branch or context.branch)
     author, wanted = author_of(context), paths.parse(requested_paths(request))
     await services.flush()
+    if context.ruled is not None:
+        await _check_restored(services, source.id, branch.id, wanted, context, context.ruled.rules)
     if wanted:
         steps = merging.restore_paths(services.overlay, branch.id, source.id, wanted, author)
         listed = await drive(steps, context)
@@ -69,8 +77,25 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
     return wire.Done(message=message)
 
 
+async def _check_restored(
+    services: Services, ref: str, branch_id: str, wanted: tuple[bytes, ...], context: RequestContext, rules: RuleSet
+) -> None:
+    """Refuse to bring back what a rule keeps the caller from changing."""
+    trees = services.overlay.trees
+    changes = await drive(services.overlay.comparison.diff_in_steps(trees.side(branch_id), trees.side(ref)), context)
+    for change in paths.among(changes, wanted):
+        for path in filter(None, (change.path, change.old_path)):
+            if rules.verdict_of_path(path) != ALLOW:
+                shown = "a hidden path" if context.hides(path) else repr(path.decode("utf-8", "backslashreplace"))
+                raise Refusal(
+                    errno.EACCES, "ruled", f"a rule keeps you from changing {shown}, which is not as in that state",
+                    "name the paths to restore; `agentfsd rules` lists the rules",
+                )  # fmt: skip
+
+
 @control_operation(wire.Undo, permission=unbound_only, note=told_as_event)
 async def undo(services: Services, request: wire.Undo, context: RequestContext) -> wire.UndoLogReply:
+    """Undo the last operation that can be undone."""
     author = author_of(context)
     await services.flush()
     undone = services.overlay.undo_log.undo(author.pid, author.command)
@@ -81,6 +106,7 @@ async def undo(services: Services, request: wire.Undo, context: RequestContext) 
 
 @control_operation(wire.UndoList, permission=unbound_only, note=changes_nothing)
 async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.UndoLogReply:
+    """List the operations that can be undone, the newest first."""
     undoable = services.overlay.undo_log.entries()
     entries = [wire.UndoEntry(kind=entry.kind, branch=entry.branch, snapshot=entry.snapshot) for entry in undoable]
     return wire.UndoLogReply(entries=entries)

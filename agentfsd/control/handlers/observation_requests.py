@@ -31,20 +31,23 @@ _MOST_ENTRIES = 10_000
 
 @control_operation(wire.Events, permission=own_branch("branch"), note=changes_nothing, cancellable=True, waits=True)
 async def watch_events(services: Services, request: wire.Events, context: RequestContext) -> wire.Done:
+    """Send the events of branches until the client goes away."""
     branch_id = services.overlay.refs.branch(request.branch).id if request.branch is not None else context.bound_to
-    await stream(EventWatcher(services.overlay, branch_id), context, services.bindings)
+    await stream(EventWatcher(services.overlay, branch_id, context.hides), context, services.bindings)
     return wire.Done(message="the branch has gone")
 
 
 @control_operation(wire.Status, permission=everybody, note=changes_nothing)
 async def show_status(services: Services, request: wire.Status, context: RequestContext) -> wire.StatusReply:
+    """Return the status of the daemon."""
     return await status(services, context.bound_to)
 
 
 @control_operation(wire.Top, permission=everybody, note=changes_nothing, cancellable=True, waits=True)
 async def top(services: Services, request: wire.Top, context: RequestContext) -> wire.TopReply:
+    """Measure the daemon's requests for some time, and return the figures."""
     if not _LEAST_S <= request.seconds <= _MOST_S or math.isnan(request.seconds):
-        raise invalid(f"{request.seconds} s is no span to look at", f"give {_LEAST_S} to {_MOST_S:.0f} seconds")
+        raise invalid(f"cannot measure for {request.seconds} s", f"give {_LEAST_S} to {_MOST_S:.0f} seconds")
     profile = services.traffic.profile(services.identify.of_thread, context.bound_to)
     began_ns = time.monotonic_ns()
     try:
@@ -63,13 +66,16 @@ async def top(services: Services, request: wire.Top, context: RequestContext) ->
 
 @control_operation(wire.AuditList, permission=own_branch("branch"), note=changes_nothing)
 async def list_audit_entries(services: Services, request: wire.AuditList, context: RequestContext) -> wire.AuditReply:
+    """Return entries of the audit trail."""
     if not 1 <= request.limit <= _MOST_ENTRIES:
-        raise invalid(f"{request.limit} is no number of entries", f"give 1 to {_MOST_ENTRIES}")
+        raise invalid(f"{request.limit} is not a number of entries", f"give 1 to {_MOST_ENTRIES}")
     if services.audit is None or not services.audit.is_on:
         return wire.AuditReply(enabled=False, entries=[])
     branch_id, name = _asked_branch(services, request.branch, context)
     question = AuditQuery(branch_id, name, request.since_ns, request.until_ns, request.pid, request.kind, request.after)
-    records = await services.audit.read(question, _path_filter(request.path), request.limit)
+    fits = _path_filter(request.path)
+    shown = fits if context.ruled is None else lambda record: not context.hides(record.path, record.old_path) and fits(record)
+    records = await services.audit.read(question, shown, request.limit)
     return wire.AuditReply(enabled=True, entries=[_wire_entry(record) for record in records])
 
 

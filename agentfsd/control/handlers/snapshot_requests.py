@@ -24,6 +24,7 @@ from agentfsd.core.retention import Retention
 
 @control_operation(wire.SnapshotCreate, permission=own_branch("branch"), note=told_as_event)
 async def create_snapshot(services: Services, request: wire.SnapshotCreate, context: RequestContext) -> wire.SnapshotReply:
+    """Take a snapshot of a branch."""
     branch = services.overlay.refs.branch(request.branch or context.branch).id
     await services.flush(branch)
     author, kind = author_of(context), KEPT if request.keep else RUN if request.around_run else ""
@@ -39,6 +40,7 @@ async def create_snapshot(services: Services, request: wire.SnapshotCreate, cont
 
 @control_operation(wire.SnapshotList, permission=own_branch("branch"), note=changes_nothing)
 async def list_snapshots(services: Services, request: wire.SnapshotList, context: RequestContext) -> wire.SnapshotsReply:
+    """List the snapshots of one branch or of all, oldest first."""
     branch = request.branch if context.bound_to is None else context.branch
     snapshots = services.overlay.snapshots.all(branch)
     return wire.SnapshotsReply(snapshots=[wire_snapshot(services.overlay.snapshots.count(info.id)) for info in snapshots])
@@ -48,6 +50,7 @@ async def list_snapshots(services: Services, request: wire.SnapshotList, context
     wire.SnapshotShow, permission=own_snapshot, note=changes_nothing, refs=SnapshotRefs(("ref",), snapshots_only=True)
 )
 async def show_snapshot(services: Services, request: wire.SnapshotShow, context: RequestContext) -> wire.SnapshotReply:
+    """Return one snapshot."""
     return wire.SnapshotReply(snapshot=wire_snapshot(services.overlay.snapshots.count(request.ref)))
 
 
@@ -55,6 +58,7 @@ async def show_snapshot(services: Services, request: wire.SnapshotShow, context:
     wire.SnapshotDelete, permission=own_made_snapshot, note=told_as_event, refs=SnapshotRefs(("ref",), snapshots_only=True)
 )
 async def delete_snapshot(services: Services, request: wire.SnapshotDelete, context: RequestContext) -> wire.Done:
+    """Delete a snapshot."""
     row = services.overlay.refs.snapshot(request.ref)
     services.overlay.snapshots.delete(row.id)
     branch = "" if services.overlay.refs.exists(row.branch_id) else row.branch
@@ -65,6 +69,7 @@ async def delete_snapshot(services: Services, request: wire.SnapshotDelete, cont
 
 @control_operation(wire.TemporaryKeep, permission=unbound_only, note=changes_nothing)
 async def keep_temporary(services: Services, request: wire.TemporaryKeep, context: RequestContext) -> wire.Done:
+    """Make the temporary branches and snapshots of this conversation permanent."""
     services.overlay.temporary.keep(context.peer.temporary)
     context.peer.temporary.clear()
     return wire.Done()
@@ -72,6 +77,7 @@ async def keep_temporary(services: Services, request: wire.TemporaryKeep, contex
 
 @control_operation(wire.Log, permission=own_branch("ref"), note=changes_nothing, refs=SnapshotRefs(("ref",)))
 async def log(services: Services, request: wire.Log, context: RequestContext) -> wire.SnapshotsReply:
+    """Return the snapshots in the history of a branch or snapshot, newest first."""
     return wire.SnapshotsReply(
         snapshots=[wire_snapshot(info) for info in services.overlay.snapshots.log(request.ref or context.branch)]
     )
@@ -79,6 +85,7 @@ async def log(services: Services, request: wire.Log, context: RequestContext) ->
 
 @control_operation(wire.Prune, permission=unbound_only, note=noted_prune)
 async def prune(services: Services, request: wire.Prune, context: RequestContext) -> wire.SnapshotsReply:
+    """Delete the snapshots beyond the limits, or only list them."""
     settings = services.overlay.settings.retention
     retention = Retention(
         settings.max_count if request.max_count is None else request.max_count,

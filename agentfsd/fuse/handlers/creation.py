@@ -10,7 +10,7 @@ from agentfsd.core.permissions import READ, WRITE, Credentials, check
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers.file_handles import open_handle
-from agentfsd.fuse.handlers.lookup import parent_of
+from agentfsd.fuse.handlers.lookup import check_name, parent_of
 from agentfsd.fuse.name_reservations import stale
 from agentfsd.fuse.nodes import DirNode, FileNode
 from agentfsd.fuse.reply import CallContext, LookupReply
@@ -21,12 +21,22 @@ def _make(
 ) -> tuple[DirNode, Inode, Inode]:
     """Return the directory's node, the directory, and what was made in it."""
     parent, tree, directory = parent_of(conn, parent_id, name, ctx)
+    if conn.guard.rules.active:
+        _check_made(conn, ctx, parent, directory, name, mode)
     conn.shared.reservations.check(ctx.pid, directory, name)
     owner = Owner(ctx.uid, ctx.gid, ctx.umask)
     made = directory_entries.make(tree, directory, name, mode, owner, rdev=rdev, target=target)
     conn.shared.reservations.made(ctx.pid)
     conn.changes.tell("created", made, ctx.pid)
     return parent, directory, made
+
+
+def _check_made(conn: Connection, ctx: CallContext, parent: DirNode, directory: Inode, name: bytes, mode: int) -> None:
+    caller = conn.guard.in_directory(ctx, parent, directory.tree)
+    if caller is not None and stat.S_ISLNK(mode):
+        caller.check_symlink(directory, name)
+    elif caller is not None:
+        caller.check_name(directory, name, is_dir=stat.S_ISDIR(mode))
 
 
 def mkdir(conn: Connection, parent_id: int, name: bytes, mode: int, ctx: CallContext) -> LookupReply:
@@ -72,6 +82,7 @@ def create(
     elif flags & os.O_EXCL:
         raise FileExistsError(errno.EEXIST, "name exists")
     else:
+        check_name(conn, ctx, parent, directory, name, is_dir=False)
         _look_again(conn, parent_id, name, ctx)
         _check_open(inode, flags, ctx)
     data.open_(inode, flags)
@@ -108,7 +119,8 @@ def _check_open(inode: Inode, flags: int, ctx: CallContext) -> None:
 
 def tmpfile(conn: Connection, parent_id: int, mode: int, flags: int, ctx: CallContext) -> tuple[int, Inode, LookupReply]:
     """Answer TMPFILE: make a file without a name in that directory's branch; link() may give it one. Returns as create()."""
-    _, tree, directory = conn.access.directory(parent_id, ctx)
+    parent, tree, directory = conn.access.directory(parent_id, ctx)
+    check_name(conn, ctx, parent, directory, b"\0", is_dir=False)
     made = directory_entries.tmpfile(tree, directory, stat.S_IFREG | mode, Owner(ctx.uid, ctx.gid, ctx.umask))
     data.open_(made, flags & ~os.O_TRUNC)
     reply = conn.replies.unnamed(made)
@@ -123,6 +135,9 @@ def link(conn: Connection, node_id: int, new_parent_id: int, new_name: bytes, ct
         raise PermissionError(errno.EPERM, "only a file can have two names")
     if node.inode.tree is not tree:
         raise OSError(errno.EXDEV, "another branch")
+    caller = conn.guard.in_directory(ctx, parent, tree)
+    if caller is not None:
+        caller.check_link(node.inode, directory, new_name)
     conn.shared.reservations.check(ctx.pid, directory, new_name)
     directory_entries.link(tree, node.inode, directory, new_name)
     conn.changes.tell("created", node.inode, ctx.pid, (directory, new_name))

@@ -13,6 +13,8 @@ def getxattr(conn: Connection, node_id: int, name: bytes, ctx: CallContext) -> b
     if isinstance(conn.nodes[node_id], VirtualNode):
         raise OSError(errno.ENODATA, "no such attribute")
     inode = conn.access.inode(node_id, ctx)
+    if name.startswith(b"user."):  # others need no permission to read the file, and ls asks for them
+        conn.guard.check_open(ctx, inode, writes=False)
     return inode_attributes.getxattr(inode.tree, inode, name)
 
 
@@ -33,6 +35,7 @@ def setxattr(conn: Connection, node_id: int, name: bytes, value: bytes, flags: i
         in_group: The caller may set an ACL and leave the setgid bit.
     """
     inode = conn.access.inode(node_id, ctx)
+    conn.guard.check_change(ctx, inode)
     inode_attributes.setxattr(inode.tree, inode, name, value, flags, in_group=in_group)
     conn.changes.tell("attributes", inode, ctx.pid)
     conn.changes.attributes_changed(node_id, inode)
@@ -41,6 +44,7 @@ def setxattr(conn: Connection, node_id: int, name: bytes, value: bytes, flags: i
 def removexattr(conn: Connection, node_id: int, name: bytes, ctx: CallContext) -> None:
     """Answer REMOVEXATTR."""
     inode = conn.access.inode(node_id, ctx)
+    conn.guard.check_change(ctx, inode)
     inode_attributes.removexattr(inode.tree, inode, name)
     conn.changes.tell("attributes", inode, ctx.pid)
     conn.changes.attributes_changed(node_id, inode)

@@ -27,6 +27,8 @@ def open_file(conn: Connection, node_id: int, flags: int, ctx: CallContext) -> t
     inode = conn.access.inode(node_id, ctx)
     if not inode.is_file and not inode.is_dir:
         raise OSError(errno.EINVAL, "the kernel opens these without us")
+    if conn.guard.rules.active:
+        conn.guard.check_open(ctx, inode, writes=flags & os.O_ACCMODE != os.O_RDONLY or bool(flags & os.O_TRUNC))
     data.open_(inode, flags)
     if conn.shared.moves_atime and data.note_access(inode, flags):
         conn.notifier.expire_attributes_now(node_id)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import trio
 
 from agentfsd.core import inode_stat
+from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers import control_directory
@@ -22,8 +23,12 @@ def opendir(conn: Connection, node_id: int, ctx: CallContext) -> int:
     node = conn.nodes[node_id]
     if isinstance(node, VirtualNode):
         return conn.handles.add(DirHandle(node, ""))
-    directory, tree, _ = conn.access.directory(node_id, ctx)
-    return conn.handles.add(DirHandle(directory, tree.id))
+    directory, tree, inode = conn.access.directory(node_id, ctx)
+    handle = DirHandle(directory, tree.id)
+    handle.caller = conn.guard.in_directory(ctx, directory, tree)
+    if handle.caller is not None:
+        handle.caller.check_open(inode, writes=False)
+    return conn.handles.add(handle)
 
 
 def read_directory(conn: Connection, number: int, start: int) -> Iterator[ListedName]:
@@ -41,7 +46,7 @@ def read_directory(conn: Connection, number: int, start: int) -> Iterator[Listed
         shared = handle.is_shared or conn.replies.caches(handle.node.view, tree)
         names = _names(handle.node, tree, directory)
         handle.listing = [*DOTS, *(_in_order(handle.node, names) if shared else names)]
-    yield from _list(conn, handle.node, directory, handle.listing, start)
+    yield from _list(conn, handle.node, directory, handle.listing, start, handle.caller)
 
 
 def read_unopened(conn: Connection, node_id: int, start: int, ctx: CallContext) -> Iterator[ListedName]:
@@ -51,10 +56,13 @@ def read_unopened(conn: Connection, node_id: int, start: int, ctx: CallContext) 
         yield from control_directory.list_virtual(conn, node, DirHandle(node, ""), start)
         return
     parent, tree, directory = conn.access.directory(node_id, ctx)
+    caller = conn.guard.in_directory(ctx, parent, tree)
+    if caller is not None:
+        caller.check_open(directory, writes=False)
     if start == 0 or not parent.order:
         conn.replies.watch(parent, directory)
         _in_order(parent, _names(parent, tree, directory))
-    yield from _list(conn, parent, directory, [*DOTS, *parent.order], start)
+    yield from _list(conn, parent, directory, [*DOTS, *parent.order], start, caller)
 
 
 def _names(node: DirNode, tree: Tree, directory: Inode) -> list[bytes]:
@@ -71,7 +79,9 @@ def _in_order(node: DirNode, names: list[bytes]) -> list[bytes]:
     return node.order
 
 
-def _list(conn: Connection, parent: DirNode, directory: Inode, listing: list[bytes], start: int) -> Iterator[ListedName]:
+def _list(
+    conn: Connection, parent: DirNode, directory: Inode, listing: list[bytes], start: int, caller: RuledCaller | None
+) -> Iterator[ListedName]:
     tree = directory.tree
     for position in range(start, len(listing)):
         name = listing[position]
@@ -82,6 +92,8 @@ def _list(conn: Connection, parent: DirNode, directory: Inode, listing: list[byt
         try:
             child = inode_stat.look(tree, directory, name)
             if child is None:
+                continue
+            if caller is not None and caller.hides(directory, name, is_dir=child[0].is_dir):
                 continue
             reply = conn.replies.entry(parent, name, *child)
         except OSError:
@@ -100,8 +112,15 @@ def may_cache_listing(conn: Connection, number: int) -> bool:
     handle = conn.handles[number]
     if not isinstance(handle, DirHandle) or isinstance(handle.node, VirtualNode):
         return False
-    handle.is_shared = conn.replies.caches(handle.node.view, conn.access.tree_by_id(handle.tree_id))
+    handle.is_shared = not _differs(conn, handle) and conn.replies.caches(
+        handle.node.view, conn.access.tree_by_id(handle.tree_id)
+    )
     return handle.is_shared
+
+
+def _differs(conn: Connection, handle: DirHandle) -> bool:
+    """Return whether rules hide names of this branch from some who may list it here, and not from others."""
+    return conn.guard.rules.hides and not conn.cache.tree_id and conn.guard.rules.hides_below(handle.tree_id)
 
 
 def releasedir(conn: Connection, number: int) -> None:

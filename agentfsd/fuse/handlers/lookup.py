@@ -21,6 +21,10 @@ def lookup(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> L
         return control_directory.lookup_control_dir(conn, parent, ctx)
     conn.replies.watch(parent, directory)
     child = inode_stat.look(tree, directory, name)
+    if conn.guard.rules.active and child is not None and (caller := conn.guard.of(ctx, parent.view.tree_id, tree)) is not None:
+        caller.check_search(directory)
+        if caller.hides(directory, name, is_dir=child[0].is_dir):
+            return conn.replies.hidden(parent, directory, name)
     conn.shared.reservations.looked(ctx.pid, directory, name, exists=child is not None)
     caller_dependent = not parent.view.tree_id
     if child is None:
@@ -50,3 +54,10 @@ def parent_of(conn: Connection, node_id: int, name: bytes, ctx: CallContext) -> 
     if name == CONTROL_DIR and parent.parent is None:
         raise PermissionError(errno.EPERM, ".agentfs is agentfsd's own")
     return parent, tree, directory
+
+
+def check_name(conn: Connection, ctx: CallContext, parent: DirNode, directory: Inode, name: bytes, *, is_dir: bool) -> None:
+    """Check that no rule keeps the caller from making, removing or replacing a name. See RuledCaller."""
+    caller = conn.guard.in_directory(ctx, parent, directory.tree)
+    if caller is not None:
+        caller.check_name(directory, name, is_dir=is_dir)

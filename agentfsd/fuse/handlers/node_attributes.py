@@ -31,6 +31,8 @@ def setattr_(
     if isinstance(node, VirtualNode):  # `> control` in a shell truncates: nothing to do
         return AttributesReply(conn.replies.virtual_attributes(node), NOW_S)
     inode = conn.access.open_inode(node_id, ctx) if by_handle else conn.access.inode(node_id, ctx)
+    if not by_handle:
+        conn.guard.check_change(ctx, inode)
     inode_attributes.setattr_(inode.tree, inode, new, privileged=keeps_setid)
     conn.changes.tell("attributes" if new.size is None else "modified", inode, ctx.pid)
     reply = conn.replies.shown(node, inode)
@@ -42,12 +44,17 @@ def file_to_resize(conn: Connection, node_id: int, by_handle: bool, ctx: CallCon
     """Return the file that a SETATTR with a size is about; None for what is in ``.agentfs``."""
     if isinstance(conn.nodes[node_id], VirtualNode):
         return None
-    return conn.access.open_inode(node_id, ctx) if by_handle else conn.access.inode(node_id, ctx)
+    if by_handle:
+        return conn.access.open_inode(node_id, ctx)
+    inode = conn.access.inode(node_id, ctx)
+    conn.guard.check_change(ctx, inode)
+    return inode
 
 
 def readlink(conn: Connection, node_id: int, ctx: CallContext) -> bytes:
     """Answer READLINK."""
     inode = conn.access.inode(node_id, ctx)
+    conn.guard.check_open(ctx, inode, writes=False)
     return inode.tree.readlink(inode)
 
 

@@ -5,9 +5,10 @@ import errno
 from agentfsd.core import directory_entries
 from agentfsd.core.directory_entries import RENAME_EXCHANGE
 from agentfsd.core.overlay_events import NamedPlace
+from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
-from agentfsd.fuse.handlers.lookup import parent_of
+from agentfsd.fuse.handlers.lookup import check_name, parent_of
 from agentfsd.fuse.nodes import DirNode
 from agentfsd.fuse.reply import CallContext
 
@@ -15,6 +16,7 @@ from agentfsd.fuse.reply import CallContext
 def unlink(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> None:
     """Answer UNLINK."""
     parent, tree, directory = parent_of(conn, parent_id, name, ctx)
+    check_name(conn, ctx, parent, directory, name, is_dir=False)
     gone = directory_entries.unlink(tree, directory, name)
     conn.changes.tell("deleted", gone, ctx.pid, (directory, name))
     conn.changes.file_changed(gone, data=False)
@@ -24,6 +26,7 @@ def unlink(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> N
 def rmdir(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> None:
     """Answer RMDIR."""
     parent, tree, directory = parent_of(conn, parent_id, name, ctx)
+    check_name(conn, ctx, parent, directory, name, is_dir=True)
     inode = tree.lookup(directory, name)
     if inode.is_dir and tree.is_empty(inode):
         _part_from_others(conn, parent, [(parent, name, inode)])
@@ -71,9 +74,14 @@ def rename(
     if new_tree is not tree or old_parent.view is not new_parent.view:
         raise OSError(errno.EXDEV, "another view")
     source, target = tree.lookup(old_dir, old_name), tree.find(new_dir, new_name)
+    caller = conn.guard.in_directory(ctx, old_parent, tree)
+    if caller is not None:
+        _check_rules(caller, (old_dir, old_name, source), (new_dir, new_name, target), flags)
     conn.shared.reservations.check(ctx.pid, new_dir, new_name)
     _part_from_others(conn, old_parent, [(old_parent, old_name, source), (new_parent, new_name, target)])
     directory_entries.rename(tree, old_dir, old_name, new_dir, new_name, flags)
+    if source.is_dir or (flags & RENAME_EXCHANGE and target is not None and target.is_dir):
+        conn.guard.rules.directory_moved()
     if source is not target:
         old, new = (old_dir, old_name), (new_dir, new_name)
         _tell_renamed(conn, source, target if flags & RENAME_EXCHANGE else None, old, new, ctx)
@@ -83,6 +91,15 @@ def rename(
     _follow_names(conn, (old_parent, old_name), (new_parent, new_name), tree, flags)
     conn.changes.names_changed(old_parent, old_dir, old_name)
     conn.changes.names_changed(new_parent, new_dir, new_name)
+
+
+def _check_rules(
+    caller: RuledCaller, old: tuple[Inode, bytes, Inode], new: tuple[Inode, bytes, Inode | None], flags: int
+) -> None:
+    (old_dir, old_name, source), (new_dir, new_name, target) = old, new
+    caller.check_rename(old_dir, old_name, source, new_dir, new_name)
+    if target is not None and flags & RENAME_EXCHANGE:
+        caller.check_rename(new_dir, new_name, target, old_dir, old_name)
 
 
 def _move_directories(

@@ -48,7 +48,7 @@ def _write(native: NativeConnection, node_id: int, ctx: CallContext, body: memor
     content = body[fuse.WRITE_IN.size : fuse.WRITE_IN.size + size]
     if len(content) < size:
         raise OSError(errno.EINVAL, "the data is cut short")
-    inode = native.file(node_id, number, ctx)
+    inode = _file_to_write(native, node_id, number, ctx, flags)
     if inode is None:
         return _write_text(native, number, bytes(content))
     from_cache = flags & fuse.WRITE_CACHE  # a write-back of pages: no other connection has any, no program waits
@@ -63,6 +63,15 @@ def _write(native: NativeConnection, node_id: int, ctx: CallContext, body: memor
     if owed and not from_cache:
         return _written(native, inode, written, owed)
     return [fuse.SIZE_OUT.pack(written, 0)]
+
+
+def _file_to_write(native: NativeConnection, node_id: int, number: int, ctx: CallContext, flags: int) -> Inode | None:
+    try:
+        return native.file(node_id, number, ctx, writes=True)
+    except OSError as exc:
+        if exc.errno == errno.EROFS and flags & fuse.WRITE_CACHE:  # a mapping was written: its pages must not stay
+            native.services.notifier.expire_data(node_id)
+        raise
 
 
 def _write_now(native: NativeConnection, work: _Write, content: bytes | memoryview) -> int:
@@ -124,7 +133,7 @@ async def _sync(native: NativeConnection, inode: Inode, data_only: bool) -> Part
 def _fallocate(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
     number, offset, length, mode, _ = fuse.FALLOCATE_IN.unpack_from(body)
     file_data.check_allocation(mode)
-    return _allocate(native, native.regular(node_id, number, ctx), mode, offset, length, ctx.pid)
+    return _allocate(native, native.regular(node_id, number, ctx, writes=True), mode, offset, length, ctx.pid)
 
 
 async def _allocate(native: NativeConnection, inode: Inode, mode: int, offset: int, length: int, tid: int) -> Parts:
@@ -149,7 +158,7 @@ def _copied(native: NativeConnection, node_id: int, ctx: CallContext, body: memo
     """Return source, offset there, target, offset there, and the length, all offsets in bytes."""
     number, offset, target_id, target_number, target_offset, length, _ = fuse.COPY_FILE_RANGE_IN.unpack_from(body)
     source = native.regular(node_id, number, ctx)
-    return source, offset, native.regular(target_id, target_number, ctx), target_offset, length
+    return source, offset, native.regular(target_id, target_number, ctx, writes=True), target_offset, length
 
 
 async def _copy(

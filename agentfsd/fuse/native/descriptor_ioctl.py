@@ -62,6 +62,7 @@ def _check_mode(
         needed = (permissions.READ if reads else 0) | (permissions.WRITE if wanted.writes else 0)
     if (ctx.uid, ctx.gid) != (conversation.uid, conversation.gid):
         raise PermissionError(errno.EACCES, "somebody else now than at the beginning of the conversation")
+    conn.guard.check_open(ctx, inode, writes=wanted.writes)
     if needed:  # more than what came with the descriptor: as at an open, of which another branch's process gets none
         conn.access.check_caller(inode.tree, ctx)
         permissions.check(inode, needed, conversation.credentials())

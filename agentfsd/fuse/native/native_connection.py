@@ -51,11 +51,16 @@ class NativeConnection:
         self.page_view = memoryview(bytearray(READ_BYTES))
         self.idle: OrderedDict[Inode, None] = OrderedDict()
 
-    def file(self, node_id: int, number: int, ctx: CallContext) -> Inode | None:
-        """Return the file that a request about data is for; None for one in ``.agentfs``."""
+    def file(self, node_id: int, number: int, ctx: CallContext, *, writes: bool = False) -> Inode | None:
+        """Return the file that a request about data is for; None for one in ``.agentfs``.
+
+        Where opens are not sent to us, the rules by path are applied here.
+        """
         if not self.zero:
             return file_of(self.services, number)
         inode = self.services.access.file(node_id, ctx)
+        if self.services.guard.rules.active:
+            self.services.guard.check_open(ctx, inode, writes=writes)
         idle = self.idle
         if inode in idle:
             idle.move_to_end(inode)
@@ -67,9 +72,9 @@ class NativeConnection:
                     oldest.release_files()
         return inode
 
-    def regular(self, node_id: int, number: int, ctx: CallContext) -> Inode:
+    def regular(self, node_id: int, number: int, ctx: CallContext, *, writes: bool = False) -> Inode:
         """Return the same; OSError (EINVAL) where it is no regular file."""
-        inode = self.file(node_id, number, ctx)
+        inode = self.file(node_id, number, ctx, writes=writes)
         if inode is None:
             raise OSError(errno.EINVAL, "no regular file")
         return inode

@@ -40,6 +40,8 @@ def _open(native: NativeConnection, node_id: int, ctx: CallContext, body: memory
     text = control_directory.open_text(conn, node_id, ctx)
     if text is not None:
         return _open_text(text)
+    if flags & os.O_TRUNC and conn.guard.rules.active:  # here too: nothing that waits below may have to ask
+        conn.guard.check_change(ctx, conn.access.inode(node_id, ctx))
     if flags & os.O_TRUNC and file_data.others_have_pages(conn, inode := conn.access.inode(node_id, ctx)):
         return _open_emptied(native, inode, node_id, flags, open_flags, ctx)
     return _open_file(native, node_id, flags, open_flags, ctx)

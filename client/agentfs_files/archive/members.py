@@ -184,5 +184,5 @@ def _open(path: str) -> BinaryIO:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO would block
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise ArchiveError(f"{path} is no regular file")
+        raise ArchiveError(f"{path} is not a regular file")
     return os.fdopen(fd, "rb")

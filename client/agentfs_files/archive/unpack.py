@@ -194,7 +194,7 @@ class Archive:
             for parent in _parents(path):
                 above = entries.setdefault(parent, TreeEntry(parent, stat.S_IFDIR | 0o755, loose=True))
                 if not above.is_dir:
-                    raise self._zip.bad(f"it holds {shown(path)} beneath {shown(parent)}, which is no directory")
+                    raise self._zip.bad(f"it holds {shown(path)} beneath {shown(parent)}, which is not a directory")
             if len(entries) > most:
                 raise self._zip.bad(f"it holds more than {most} files and directories")
         entries.setdefault(b"", TreeEntry(b"", stat.S_IFDIR | 0o755, loose=True))

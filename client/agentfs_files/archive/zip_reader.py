@@ -45,5 +45,5 @@ def _put_back(overwrite: Overwrite, before: str, failure: BaseException) -> None
         with Archive(before, 1 << 63) as archive:
             overwrite(archive)
     except Exception as exc:
-        what = f"the import failed ({failure}), and so did putting back what was there ({exc}); all of that is in {before}"
-        raise OSError(errno.EIO, what) from exc
+        message = f"the import failed ({failure}), and so did putting back what was there ({exc}); all of that is in {before}"
+        raise OSError(errno.EIO, message) from exc

@@ -6,7 +6,6 @@ the next operation connects again.
 
 import errno
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,12 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from uuid import UUID
 
-from agentfs_client import locate, wire
+from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError, NotFoundError
 from agentfs_files.backends.base_filesystem import BaseFilesystem
 from agentfs_files.backends.branch_descriptors import open_fd
-from agentfs_files.backends.branch_gone import UNREACHED, SafeSink, SafeSource, gone, is_gone
+from agentfs_files.backends.branch_gone import SafeSink, SafeSource
+from agentfs_files.backends.branch_reach import CONTROL_DIR, BranchReach
 from agentfs_files.backends.branch_records import check_ours, paths, record_of, sentence, uuid_of
 from agentfs_files.backends.branch_remote import RemoteTree
 from agentfs_files.backends.host import HostFilesystem
@@ -36,13 +36,10 @@ from agentfs_files.filesystem.records import FilesystemDiff, FilesystemSnapshot
 from agentfs_files.filesystem.size_limits import DEFAULT_LIMITS, Limits
 from agentfs_files.filesystem.virtual_paths import refusal
 from agentfs_files.remote_files import RemoteFiles
-from agentfs_host.mount_table import FSTYPE, Mounted, mount_at
 
 if TYPE_CHECKING:
     from agentfs_files.archive.unpack import Archive
     from agentfs_files.trees.tree_source import TreeSource
-
-_CONTROL_DIR = ".agentfs"
 
 _T = TypeVar("_T")
 
@@ -82,127 +79,14 @@ class BranchFilesystem(BaseFilesystem):
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(read_only=read_only, mount_point=mount_point, limits=limits)
-        if mount is not None and socket is not None:
-            raise ValueError("give mount or socket, not both: a socket says which daemon is meant")
-        self._mount = None if mount is None else os.path.abspath(mount)
-        self._socket = None if socket is None else os.path.abspath(socket)
-        self._tree: HostFilesystem | RemoteTree | None = None
-        self._client: ControlClient | None = None
-        self._root = "/"
-        self._reaching = threading.Lock()
-        self._is_closed, self._counts = False, count_files
+        self._way = BranchReach(mount, socket, self.limits)
+        self._counts = count_files
         self._restored = ("", "")  # (the daemon's newest snapshot at the last restore, the snapshot restored then)
-        client = self._converse()
-        try:
-            info = _branch_of(client, branch, source, create=create)
-            self._id, self._name = info.id, info.name
-            self._tree = self._choose(client, info)
-        except BaseException:
-            self.close()
-            raise
-
-    # -- reaching the daemon
-
-    def _converse(self) -> ControlClient:
-        """Begin a new conversation. The first one decides which mount to use."""
-        if self._is_closed:
-            raise ValueError("I/O operation on closed file system")
-        if self._socket is not None:
-            self._client = ControlClient.connect(self._socket)
-            return self._client
-        mount = locate.find(self._mount)
-        self._client, self._mount = mount.connect(), mount.mountpoint
-        return self._client
-
-    def _choose(self, client: ControlClient, branch: wire.Branch) -> HostFilesystem | RemoteTree:
-        """Return the mount's directory if this process sees the mount and may read the branch there; else the remote tree."""
-        mounted = mount_at(self._mount) if self._mount is not None else None
-        root = self._shown_at(client, branch, mounted) if mounted is not None and mounted.fstype == FSTYPE else None
-        if root is not None:
-            try:
-                tree = HostFilesystem(root, limits=self.limits)
-            except OSError:
-                pass  # another user's mount, which this process may not enter
-            else:
-                self._root = self._mount or root
-                return tree
-        self._root = "/"
-        return RemoteTree(client, branch.id, self.limits)
-
-    @staticmethod
-    def _shown_at(client: ControlClient, found: wire.Branch, mounted: Mounted) -> str | None:
-        """Return a directory that shows this branch and will never show another; None if there is none."""
-        control = os.path.join(mounted.mountpoint, _CONTROL_DIR)
-        if not client.hello.bound:
-            return os.path.join(control, "branches", found.name)
-        is_private = mounted.root != "/" or mount_at(control) is not None
-        return mounted.mountpoint if is_private else None  # the shared mount shows another branch if this process is bound to one
-
-    def _reach(self) -> tuple[ControlClient, HostFilesystem | RemoteTree]:
-        """Return a working connection and the branch's files."""
-        with self._reaching:
-            if self._client is not None and self._tree is not None and self._client.is_usable:
-                return self._client, self._tree
-            self._let_go()
-            try:
-                client = self._converse()
-                branch = client.show_branch(self._id)
-                self._name, self._tree = branch.name, self._choose(client, branch)
-            except NotFoundError as exc:
-                self._let_go()
-                raise DaemonGoneError(exc.errno or errno.ENOENT, exc.code, exc.message, exc.hint) from exc
-            except BaseException:
-                self._let_go()
-                raise
-            return client, self._tree
-
-    def _let_go(self) -> None:
-        """Drop the tree, which closes itself when the last thread has left it."""
-        if self._client is not None:
-            self._client.close()
-        self._tree = self._client = None
-
-    def _give_up(self, client: ControlClient) -> None:
-        """Drop a conversation that failed, unless another thread has already begun a new one."""
-        with self._reaching:
-            if self._client is client:
-                self._let_go()
-
-    def _do(self, act: Callable[[HostFilesystem | RemoteTree], _T], path: str, *, changes: bool = False) -> _T:
-        """Perform an operation on the branch's files."""
-        _check_no_control(path, changes)
-        return self._attempt(lambda _, tree: act(tree), changes=changes)
-
-    def _ask(self, act: Callable[[ControlClient], _T], *, changes: bool = False) -> _T:
-        return self._attempt(lambda client, _: act(client), changes=changes)
-
-    def _attempt(self, act: Callable[[ControlClient, HostFilesystem | RemoteTree], _T], *, changes: bool) -> _T:
-        """Perform an operation, and repeat it with a restarted daemon if the first one ended. A change is repeated only if it did
-        not reach the first daemon.
-        """
-        reached = self._reach()
-        try:
-            return act(*reached)
-        except OSError as exc:
-            if not is_gone(exc):
-                raise
-            self._give_up(reached[0])
-            if changes and exc.errno not in UNREACHED:
-                raise gone("nobody can say whether that was still done") from exc
-        reached = self._reach()
-        try:
-            return act(*reached)
-        except OSError as exc:
-            if isinstance(exc, AgentFSError) or not is_gone(exc):
-                raise
-            raise gone("is it being restarted?") from exc
+        self._way.begin(branch, source, create=create)
 
     def close(self) -> None:
         """Release the mount and end the conversation. The branch and its snapshots stay. May be called again."""
-        self._is_closed = True
-        if self._tree is not None:
-            self._tree.close()
-        self._let_go()
+        self._way.close()
 
     def __enter__(self) -> Self:
         return self
@@ -214,21 +98,21 @@ class BranchFilesystem(BaseFilesystem):
 
     @property
     def root(self) -> str:
-        return self._root
+        return self._way.root
 
     @property
     def branch(self) -> str:
         """Name of the branch."""
-        return self._name
+        return self._way.name
 
     @property
     def branch_id(self) -> str:
-        return self._id
+        return self._way.branch_id
 
     @property
     def is_mounted(self) -> bool:
         """Whether file operations use the mount; otherwise they use the socket."""
-        return isinstance(self._reach()[1], HostFilesystem)
+        return isinstance(self._way.reach()[1], HostFilesystem)
 
     def open_fd(self, path: str, flags: int, mode: int = 0o666) -> int:
         """Return a descriptor of a regular file, like os.open(). The caller closes it.
@@ -247,11 +131,16 @@ class BranchFilesystem(BaseFilesystem):
 
         def act(client: ControlClient, tree: HostFilesystem | RemoteTree) -> int:
             mount = tree if isinstance(tree, HostFilesystem) else None
-            return open_fd(RemoteFiles(client, self._id), mount, where, flags, mode)
+            return open_fd(RemoteFiles(client, self.branch_id), mount, where, flags, mode)
 
-        return self._attempt(act, changes=changes)
+        return self._way.attempt(act, changes=changes)
 
     # -- what BaseFilesystem asks for
+
+    def _do(self, act: Callable[[HostFilesystem | RemoteTree], _T], path: str, *, changes: bool = False) -> _T:
+        """Perform an operation on the branch's files."""
+        _check_no_control(path, changes)
+        return self._way.attempt(lambda _, tree: act(tree), changes=changes)
 
     def _stat(self, path: str) -> FileStat:
         return self._do(lambda tree: tree._stat(path), path)
@@ -272,7 +161,7 @@ class BranchFilesystem(BaseFilesystem):
         return SafeSink(self._do(lambda tree: tree._open_write(path, mode), path, changes=True))
 
     def _move(self, source: str, destination: str) -> None:
-        if destination.split("/")[0] == _CONTROL_DIR:
+        if destination.split("/")[0] == CONTROL_DIR:
             raise refusal(errno.EPERM, destination)
         self._do(lambda tree: tree._move(source, destination), source, changes=True)
 
@@ -288,20 +177,20 @@ class BranchFilesystem(BaseFilesystem):
     # -- archives
 
     def _locate(self, path: str) -> bytes | None:
-        return self._reach()[1]._locate(path)
+        return self._way.reach()[1]._locate(path)
 
     def _archive_tree(self) -> "AbstractContextManager[TreeSource]":
-        return self._reach()[1]._archive_tree()
+        return self._way.reach()[1]._archive_tree()
 
     def _replace_all(self, archive: "Archive") -> int:
         """Write only the files that differ. Before that take a snapshot, to restore if the import fails, and delete it
         afterwards.
         """
-        if archive.find(os.fsencode(_CONTROL_DIR)) is not None:
-            raise ArchiveError(f"{archive.path} is refused: it holds {_CONTROL_DIR}, which at the root is agentfsd's own")
+        if archive.find(os.fsencode(CONTROL_DIR)) is not None:
+            raise ArchiveError(f"{archive.path} is refused: it holds {CONTROL_DIR}, which at the root is agentfsd's own")
         before = self.snapshot()
         try:
-            count = self._reach()[1]._overwrite(archive)
+            count = self._way.reach()[1]._overwrite(archive)
         except BaseException as exc:
             self._go_back(before, exc)
             raise
@@ -329,7 +218,7 @@ class BranchFilesystem(BaseFilesystem):
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         """Take a snapshot in O(1), unless files are counted. ``commit_ref`` is its id, which every agentfsd command accepts."""
         try:
-            made = self._ask(lambda client: client.create_snapshot(self._id, tag=tag or ""), changes=True)
+            made = self._way.ask(lambda client: client.create_snapshot(self.branch_id, tag=tag or ""), changes=True)
         except DaemonGoneError:
             raise
         except AgentFSError as exc:
@@ -337,7 +226,7 @@ class BranchFilesystem(BaseFilesystem):
         record = self._record(made)
         if not self._counts:
             return record
-        counted = self._ask(lambda client: RemoteFiles(client, made.id).count())
+        counted = self._way.ask(lambda client: RemoteFiles(client, made.id).count())
         return replace(record, file_count=counted.files, total_bytes=counted.size_bytes)
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
@@ -345,7 +234,7 @@ class BranchFilesystem(BaseFilesystem):
         self._check_writable("")
         check_ours(snapshot)
         try:
-            self._ask(lambda client: client.restore(snapshot.commit_ref, self._id))
+            self._way.ask(lambda client: client.restore(snapshot.commit_ref, self.branch_id))
         except DaemonGoneError:
             raise
         except NotFoundError as exc:
@@ -394,9 +283,9 @@ class BranchFilesystem(BaseFilesystem):
             if snapshot is not None:
                 check_ours(snapshot)
         old = base.commit_ref if base is not None else None
-        new = target.commit_ref if target is not None else self._id
+        new = target.commit_ref if target is not None else self.branch_id
         try:
-            return self._ask(lambda client: ask(client, old, new))
+            return self._way.ask(lambda client: ask(client, old, new))
         except DaemonGoneError:
             raise
         except NotFoundError as exc:
@@ -410,7 +299,7 @@ class BranchFilesystem(BaseFilesystem):
         return uuid_of(last) if last else None
 
     def _last(self) -> str:
-        return self._ask(lambda client: client.show_branch(self._id)).last
+        return self._way.ask(lambda client: client.show_branch(self.branch_id)).last
 
     def _meant(self, number: str) -> str:
         """Map the daemon's snapshot to the one that was restored. Of snapshots without changes between them the daemon reports
@@ -420,12 +309,12 @@ class BranchFilesystem(BaseFilesystem):
 
     def log(self) -> list[FilesystemSnapshot]:
         """Return the snapshots in the branch's history, newest first, whoever took them."""
-        return [self._record(found) for found in self._ask(lambda client: client.log(self._id))]
+        return [self._record(found) for found in self._way.ask(lambda client: client.log(self.branch_id))]
 
     def find_snapshot(self, ref: str) -> FilesystemSnapshot:
         """Return a snapshot by name or id. Raises SnapshotNotFoundError."""
         try:
-            return self._record(self._ask(lambda client: client.show_snapshot(ref)))
+            return self._record(self._way.ask(lambda client: client.show_snapshot(ref)))
         except NotFoundError as exc:
             raise SnapshotNotFoundError(sentence(f"there is no snapshot {ref}", exc)) from exc
 
@@ -433,7 +322,7 @@ class BranchFilesystem(BaseFilesystem):
         """Delete a snapshot, and free the content that only it held. Raises SnapshotNotFoundError."""
         check_ours(snapshot)
         try:
-            self._ask(lambda client: client.delete_snapshot(snapshot.commit_ref), changes=True)
+            self._way.ask(lambda client: client.delete_snapshot(snapshot.commit_ref), changes=True)
         except NotFoundError as exc:
             raise SnapshotNotFoundError(sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
 
@@ -441,22 +330,13 @@ class BranchFilesystem(BaseFilesystem):
         """Delete the branch with its changes, and close this object. ``main`` is not deleted but emptied. With *keep*, `agentfsd
         undo` can bring the changes back.
         """
-        self._ask(lambda client: client.discard(self._id, keep=keep), changes=True)
+        self._way.ask(lambda client: client.discard(self.branch_id, keep=keep), changes=True)
         self.close()
 
     def _record(self, snapshot: wire.BranchSnapshot) -> FilesystemSnapshot:
-        return record_of(snapshot, self._meant(snapshot.parent), self._root)
+        return record_of(snapshot, self._meant(snapshot.parent), self.root)
 
 
 def _check_no_control(path: str, changes: bool) -> None:
-    if path == _CONTROL_DIR or path.startswith(_CONTROL_DIR + "/"):
+    if path == CONTROL_DIR or path.startswith(CONTROL_DIR + "/"):
         raise refusal(errno.EPERM if changes else errno.ENOENT, path)
-
-
-def _branch_of(client: ControlClient, branch: str | None, source: str | None, *, create: bool) -> wire.Branch:
-    try:
-        return client.show_branch(branch)
-    except NotFoundError:
-        if not create or branch is None:
-            raise
-    return client.create_branch(branch, source)

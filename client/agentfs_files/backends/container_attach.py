@@ -149,5 +149,5 @@ def api_of(container: "Container") -> Any:
 
 def reason(exc: Exception) -> str:
     """Return podman's message in one line."""
-    told = getattr(exc, "explanation", None) or exc
-    return " ".join(str(told).split())
+    explanation = getattr(exc, "explanation", None) or exc
+    return " ".join(str(explanation).split())

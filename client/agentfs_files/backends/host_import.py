@@ -55,14 +55,14 @@ def replace_all(root_fd: int, archive: Archive, keep: bytes | None) -> int:
     except BaseException as exc:
         _tidy(stage, name, exc)
         if isinstance(exc, OSError) and exc.errno is not None:
-            what = f"nothing was imported, and nothing changed: {exc.strerror}"
-            raise OSError(exc.errno, what, os.fsdecode(exc.filename or archive.path)) from exc
+            message = f"nothing was imported, and nothing changed: {exc.strerror}"
+            raise OSError(exc.errno, message, os.fsdecode(exc.filename or archive.path)) from exc
         raise
     try:
         remove_tree(stage)
     except OSError as exc:
-        what = f"the archive was imported, but what was there before could not be removed from {name}: {exc.strerror}"
-        raise OSError(exc.errno, what) from exc
+        message = f"the archive was imported, but what was there before could not be removed from {name}: {exc.strerror}"
+        raise OSError(exc.errno, message) from exc
     return tree.file_count
 
 
@@ -83,8 +83,8 @@ def _check_room(root_fd: int, archive: Archive) -> None:
     status = os.fstatvfs(root_fd)
     free = status.f_bavail * status.f_frsize
     if status.f_blocks and archive.data_bytes > free:
-        what = f"{archive.path} takes {archive.data_bytes} bytes, and {free} are free; nothing was changed"
-        raise OSError(errno.ENOSPC, what)
+        message = f"{archive.path} takes {archive.data_bytes} bytes, and {free} are free; nothing was changed"
+        raise OSError(errno.ENOSPC, message)
 
 
 def check_case(tree: TreeSource) -> None:
@@ -95,8 +95,8 @@ def check_case(tree: TreeSource) -> None:
             for child in tree.children(entry):
                 folded = unicodedata.normalize("NFD", os.fsdecode(child.name).casefold())
                 if seen.setdefault(folded, child.path) != child.path:
-                    what = f"it holds both {seen[folded]!r} and {child.path!r}, which are one name on this file system"
-                    raise ArchiveError(f"the archive is refused: {what}")
+                    message = f"it holds both {seen[folded]!r} and {child.path!r}, which are one name on this file system"
+                    raise ArchiveError(f"the archive is refused: {message}")
 
 
 def _change_hands(root_fd: int, stage: str, stage_name: str) -> None:
@@ -147,7 +147,7 @@ def _tidy(stage: str, name: str, failure: BaseException) -> None:
             os.rmdir(f"{stage}/{_OLD}")
         os.rmdir(stage)
     except OSError as exc:
-        what = f"the import failed ({failure}), and not all could be put back: what is missing is in {name}/{_OLD}"
+        message = f"the import failed ({failure}), and not all could be put back: what is missing is in {name}/{_OLD}"
         if exc.errno != errno.ENOTEMPTY:
-            what = f"the import failed ({failure}); nothing was changed, but {name} could not be removed: {exc.strerror}"
-        raise OSError(exc.errno, what) from failure
+            message = f"the import failed ({failure}); nothing was changed, but {name} could not be removed: {exc.strerror}"
+        raise OSError(exc.errno, message) from failure

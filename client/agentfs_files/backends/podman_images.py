@@ -151,7 +151,7 @@ class ImageSnapshots:
     def _check_own(self, snapshot: FilesystemSnapshot) -> None:
         if snapshot.backend != BACKEND or snapshot.strategy != PodmanSnapshotStrategy.CONTAINER_COMMIT.value:
             kind = f"{snapshot.backend or 'another file system'}, {snapshot.strategy or 'of no known kind'}"
-            raise SnapshotIncompatibleError(f"{snapshot.commit_ref} is no image of a container ({kind})")
+            raise SnapshotIncompatibleError(f"{snapshot.commit_ref} is not an image of a container ({kind})")
         if snapshot.root_path != self._workdir:
             raise SnapshotIncompatibleError(f"the snapshot is of {snapshot.root_path}, and this file system is {self._workdir}")
 

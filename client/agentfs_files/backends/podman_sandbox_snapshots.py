@@ -116,7 +116,7 @@ class SandboxSnapshots:
     def _parts(self, snapshot: FilesystemSnapshot) -> tuple[str, FilesystemSnapshot]:
         """Return the container's image or archive, and the snapshot of the workspace."""
         if snapshot.backend != BACKEND or snapshot.root_path != os.path.realpath(self._workspace):
-            raise SnapshotIncompatibleError(f"{snapshot.snapshot_id} is no snapshot of the sandbox in {self._workspace}")
+            raise SnapshotIncompatibleError(f"{snapshot.snapshot_id} is not a snapshot of the sandbox in {self._workspace}")
         whole, ref, kind = "", snapshot.commit_ref, snapshot.strategy.removeprefix(_OVERLAY)
         if snapshot.strategy in (_COMMIT.value, _CHECKPOINT.value):
             whole, _, rest = snapshot.commit_ref.partition("@")

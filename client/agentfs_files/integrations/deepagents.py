@@ -1,7 +1,7 @@
 """A file system as a backend of deepagents: `create_deep_agent(backend=AgentFSBackend(filesystem))`.
 
-Paths of the agent begin with a slash, which stands for the root of the file system. AgentFSSandbox works in a branch of agentfsd
-and runs commands there, too; its paths are those that commands see, beneath the mount point.
+Paths of the agent begin with a slash, which stands for the root of the file system. AgentFSSandbox also runs commands, in a
+branch of agentfsd; its paths are those that commands see, beneath the mount point.
 """
 
 import base64
@@ -65,8 +65,12 @@ _SHOWN_AS_BYTES = frozenset(
 class AgentFSBackend(BackendProtocol):
     """A file system as a backend of deepagents.
 
-    ``prefix`` is the agent's path of the root, "" for ``/``. Only one call runs at a time, because file systems are not
-    thread-safe.
+    Each method returns deepagents' own result records, and reports errors in them instead of raising. Only one call runs at a
+    time, because file systems are not thread-safe.
+
+    Args:
+        filesystem: Any file system of this library.
+        prefix: The agent's path of the root; "" for ``/``.
     """
 
     def __init__(self, filesystem: Filesystem, *, prefix: str = "") -> None:
@@ -82,7 +86,7 @@ class AgentFSBackend(BackendProtocol):
         if path is None:
             return ""
         if not path.startswith("/"):
-            raise ValueError(f"{path!r} is no absolute path; all of them begin with {shown}")
+            raise ValueError(f"{path!r} is not an absolute path; all of them begin with {shown}")
         if path != self._prefix and not path.startswith(f"{self._prefix}/"):
             raise ValueError(f"{path} is not in the workspace {shown}")
         return path[len(self._prefix) :].strip("/")
@@ -93,6 +97,7 @@ class AgentFSBackend(BackendProtocol):
     # -- looking
 
     def ls(self, path: str) -> LsResult:
+        """List a directory."""
         try:
             with self._lock:
                 found = self.filesystem.list(self._inside(path))
@@ -107,6 +112,7 @@ class AgentFSBackend(BackendProtocol):
         return info
 
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> ReadResult:
+        """Read a text file, or part of it by lines; other files as base64."""
         try:
             with self._lock:
                 return self._read(file_path, max(0, offset), max(0, limit))
@@ -139,6 +145,7 @@ class AgentFSBackend(BackendProtocol):
         return ReadResult(file_data=FileData(content=content, encoding="base64"))
 
     def grep(self, pattern: str, path: str | None = None, glob: str | None = None, *, max_count: int | None = None) -> GrepResult:
+        """Search files for a literal text, line by line."""
         most = _MOST_MATCHES if max_count is None or glob is not None else max_count + 1
         try:
             base = self._inside(path)
@@ -159,6 +166,7 @@ class AgentFSBackend(BackendProtocol):
         return GrepResult(matches=matches, truncated=len(lines) == most == _MOST_MATCHES)
 
     def glob(self, pattern: str, path: str | None = None) -> GlobResult:
+        """Find files by a pattern."""
         try:
             base = self._inside(path)
             includes = _including(pattern)
@@ -172,6 +180,7 @@ class AgentFSBackend(BackendProtocol):
     # -- changing
 
     def write(self, file_path: str, content: str) -> WriteResult:
+        """Write a text file."""
         try:
             with self._lock:
                 self.filesystem.write(self._inside(file_path), content)
@@ -180,27 +189,29 @@ class AgentFSBackend(BackendProtocol):
         return WriteResult(path=file_path)
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> EditResult:
+        """Replace a text in a file."""
         try:
             with self._lock:
                 return self._edit(file_path, EditFileParams(self._inside(file_path), old_string, new_string, replace_all))
         except (ToolRefused, *_EXPECTED) as exc:
             return EditResult(error=_said(file_path, exc))
 
-    def _edit(self, shown: str, asked: EditFileParams) -> EditResult:
-        text = self.filesystem.read_bytes(asked.path).content.decode()
-        plain, old = (part.replace("\r\n", "\n") for part in (text, asked.old_string))
+    def _edit(self, shown: str, params: EditFileParams) -> EditResult:
+        text = self.filesystem.read_bytes(params.path).content.decode()
+        plain, old = (part.replace("\r\n", "\n") for part in (text, params.old_string))
         if not old:
             return EditResult(error="old_string is empty; give the exact text to replace")
         count = plain.count(old)
         if not count:
             return EditResult(error=f"String not found: {explain_miss(plain, old, shown)}")
-        if count > 1 and not asked.replace_all:
+        if count > 1 and not params.replace_all:
             return EditResult(error=f"old_string is in {shown} multiple times ({count}); add lines around it, or set replace_all")
-        edited = replaced(text, asked, shown)
-        self.filesystem.write(asked.path, edited.text)
+        edited = replaced(text, params, shown)
+        self.filesystem.write(params.path, edited.text)
         return EditResult(path=shown, occurrences=edited.count)
 
     def delete(self, file_path: str) -> DeleteResult:
+        """Delete a file or directory."""
         try:
             with self._lock:
                 self.filesystem.delete(self._inside(file_path), recursive=True)
@@ -211,6 +222,7 @@ class AgentFSBackend(BackendProtocol):
     # -- several files, as bytes
 
     def upload_files(self, files: Iterable[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        """Write several files, given as (path, content)."""
         return [FileUploadResponse(path=path, error=self._try(path, self._upload, content)) for path, content in files]
 
     def _upload(self, path: str, content: bytes) -> None:
@@ -218,6 +230,7 @@ class AgentFSBackend(BackendProtocol):
             writer.write(content)
 
     def download_files(self, paths: Iterable[str]) -> list[FileDownloadResponse]:
+        """Return the content of several files."""
         return [self._download(path) for path in paths]
 
     def _download(self, path: str) -> FileDownloadResponse:
@@ -260,10 +273,16 @@ class AgentFSSandbox(AgentFSBackend, SandboxBackendProtocol):
 
     @property
     def id(self) -> str:
+        """The id of the branch."""
         return self.filesystem.branch_id
 
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """*timeout* in seconds, 0 for none; half an hour when it is left out."""
+        """Run a shell command in the branch.
+
+        Args:
+            command: The command line for sh.
+            timeout: Seconds until the command is killed; 0 for no limit. None: half an hour.
+        """
         seconds = _SECONDS if timeout is None else timeout or None
         with subprocess.Popen(
             run_in_branch(self.filesystem, ["sh", "-c", command]), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -286,7 +305,10 @@ def _text(output: bytes) -> str:
 
 
 def _including(pattern: str | None) -> Callable[[str], bool]:
-    """deepagents' own patterns: names at any depth without a slash; hidden names only where the pattern has the dot."""
+    """Return a test for deepagents' patterns.
+
+    A pattern without a slash matches names at any depth, and hidden names only if it begins with a dot.
+    """
     if pattern is None:
         return lambda path: True
     try:
@@ -300,7 +322,7 @@ def _said(path: str, exc: Exception) -> str:
     if isinstance(exc, FileNotFoundError):
         return f"File '{path}' not found"
     if isinstance(exc, UnicodeDecodeError):
-        return f"File '{path}' is no UTF-8 text; download_files returns its bytes"
+        return f"File '{path}' is not UTF-8 text; download_files returns its bytes"
     if isinstance(exc, OSError) and exc.strerror:
         return f"'{path}': {exc.strerror}"
     return str(exc)

@@ -1,4 +1,6 @@
-"""Any `Filesystem` for whoever speaks fsspec: pandas, dask, zarr, pyarrow, UPath. ``agentfs://BRANCH/path`` is a branch's file.
+"""Any `Filesystem` for libraries that use fsspec: pandas, dask, zarr, pyarrow, UPath.
+
+``agentfs://BRANCH/path`` is a file of a branch.
 
 A path begins with a slash. "/" holds the branches, or is the root of the one file system that was given.
 """
@@ -78,6 +80,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
         return f"/{stripped.lstrip('/')}" if isinstance(stripped, str) else stripped
 
     def unstrip_protocol(self, name: str) -> str:
+        """Return a path with its protocol, ``agentfs://``."""
         return f"{self.protocol}://{self._strip_protocol(name)[1:]}"
 
     @contextlib.contextmanager
@@ -113,6 +116,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
             return _info(where, filesystem.stat(inner))
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        """List a directory: names, or with *detail* the records of info()."""
         where = self._strip_protocol(path)
         if where == "/" and self._branches is not None:
             with self.lock:
@@ -140,6 +144,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
             return not filesystem._stat_name(inner).is_directory  # noqa: SLF001
 
     def created(self, path: str) -> datetime:
+        """Return when a file was created; NotImplementedError if that is unknown."""
         with self.at(path) as (filesystem, inner):
             time = filesystem.stat(inner).created_at
         if time is None:
@@ -147,6 +152,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
         return time
 
     def modified(self, path: str) -> datetime:
+        """Return when a file was last changed; NotImplementedError if that is unknown."""
         with self.at(path) as (filesystem, inner):
             time = filesystem.stat(inner).modified_at
         if time is None:
@@ -156,6 +162,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
     # -- reading and writing
 
     def open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:
+        """Open a file. See AgentFSFileSystem about when written content becomes visible."""
         if "b" in mode:
             return super().open(path, mode, *args, **options)
         of_text = {name: options.pop(name) for name in ("encoding", "errors", "newline") if name in options}
@@ -167,15 +174,18 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
         return AgentFSFile(self, path, mode, block_size or self.blocksize, autocommit, **options)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        """Return the content of a file, from *start* to before *end*."""
         with self.at(path) as (filesystem, inner), filesystem.open_read(inner) as reader:
             begin, stop, _ = slice(start, end).indices(reader.size)
             return _read(reader, begin, stop)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        """Write the whole content of a file."""
         with self.open(path, "xb" if mode == "create" else "wb", **options) as file:
             file.write(value)
 
     def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+        """Copy one file."""
         if self.isdir(path1):
             self.makedirs(path2, exist_ok=True)
             return
@@ -194,14 +204,17 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
     # -- directories, and what goes
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+        """Create a directory, and with *create_parents* those above it."""
         with self.at(path) as (filesystem, inner):
             filesystem.mkdir(inner, parents=create_parents, exist_ok=False)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Create a directory and those above it."""
         with self.at(path) as (filesystem, inner):
             filesystem.mkdir(inner, parents=True, exist_ok=exist_ok)
 
     def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
         with self.at(path) as (filesystem, inner):
             if not filesystem.stat(inner).is_directory:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
@@ -210,6 +223,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
             filesystem.delete(inner)
 
     def rm_file(self, path: str) -> None:
+        """Remove one file."""
         if self.isdir(path) and not self._is_link(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         with self.at(path) as (filesystem, inner):
@@ -260,6 +274,7 @@ class AgentFSFile(AbstractBufferedFile):  # type: ignore[misc]
         return True
 
     def close(self) -> None:
+        """Close the file. Written content becomes visible, unless a transaction is open."""
         if self.closed:
             return
         try:
@@ -290,7 +305,7 @@ class AgentFSFile(AbstractBufferedFile):  # type: ignore[misc]
 
 
 class _TextFile(io.TextIOWrapper):
-    """Text over an AgentFSFile, which is discarded by an exception just so."""
+    """Text over an AgentFSFile. An exception in its ``with`` block discards what was written."""
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         below = self.buffer
@@ -313,6 +328,7 @@ class _Branches:
         self._pid = os.getpid()
 
     def open(self, name: str) -> "BranchFilesystem":
+        """Return the file system of a branch."""
         from agentfs_client.errors import NotFoundError
         from agentfs_files.backends.branch import BranchFilesystem
 
@@ -326,6 +342,7 @@ class _Branches:
         return self._opened[name]
 
     def list(self) -> "list[wire.Branch]":
+        """Return the names of all branches."""
         from agentfs_client import locate
         from agentfs_client.control import ControlClient
 
@@ -334,6 +351,7 @@ class _Branches:
             return sorted(daemon.list_branches(), key=lambda branch: branch.name)
 
     def close(self) -> None:
+        """End all conversations."""
         while self._opened:
             self._opened.popitem()[1].close()
 

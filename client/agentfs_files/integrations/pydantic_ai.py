@@ -67,12 +67,16 @@ class AgentFSWorkspaceBackend:
 
     @property
     def ref(self) -> WorkspaceRef | None:
+        """The reference by which a workspace is found again: the branch."""
         return self._ref
 
     async def working_dir(self) -> str:
+        """The directory that relative paths start from."""
         return await self._do(self._root)
 
     async def read_bytes(self, path: str) -> bytes:
+        """Return the content of a file."""
+
         def read(filesystem: Filesystem) -> bytes:
             with filesystem.open_read(path) as reader:
                 return reader.read()
@@ -80,6 +84,8 @@ class AgentFSWorkspaceBackend:
         return await self._do(read)
 
     async def write_bytes(self, path: str, data: bytes) -> None:
+        """Write the whole content of a file."""
+
         def write(filesystem: Filesystem) -> None:
             with filesystem.open_write(path) as writer:
                 writer.write(data)
@@ -87,6 +93,8 @@ class AgentFSWorkspaceBackend:
         await self._do(write)
 
     async def stat(self, path: str) -> FileEntry:
+        """Describe a file or directory."""
+
         def stat(filesystem: Filesystem) -> FileEntry:
             entry = filesystem.stat(path)
             size = entry.size_bytes if entry.is_file else None
@@ -95,18 +103,25 @@ class AgentFSWorkspaceBackend:
         return await self._do(stat)
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
+        """List a directory."""
+
         def list_(filesystem: Filesystem) -> list[FileEntry]:
             return [
-                FileEntry(name=one.name, path=posixpath.join(path, one.name), is_dir=one.is_directory, size=one.size_bytes)
-                for one in filesystem.list(path)
+                FileEntry(
+                    name=child.name, path=posixpath.join(path, child.name), is_dir=child.is_directory, size=child.size_bytes
+                )
+                for child in filesystem.list(path)
             ]
 
         return await self._do(list_)
 
     async def make_dir(self, path: str) -> None:
+        """Create a directory and those above it."""
         await self._do(lambda filesystem: filesystem.mkdir(path))
 
     async def remove(self, path: str) -> None:
+        """Delete a file or directory."""
+
         def remove(filesystem: Filesystem) -> None:
             root = self._root(filesystem)
             if f"{root}/".startswith(f"{posixpath.normpath(path).rstrip('/')}/"):
@@ -116,6 +131,7 @@ class AgentFSWorkspaceBackend:
         await self._do(remove)
 
     async def exists(self, path: str) -> bool:
+        """Return whether a path exists."""
         return await self._do(lambda filesystem: filesystem.exists(path))
 
 
@@ -151,6 +167,14 @@ class BranchWorkspaceBackend(AgentFSWorkspaceBackend):
         env: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> CommandResult:
+        """Start a command in the branch.
+
+        Args:
+            command: The program and its arguments, or with *shell* a command line.
+            shell: Run *command* by sh.
+            env: Additional environment variables.
+            timeout: Seconds until the command is killed; None for no limit.
+        """
         if isinstance(command, str) != shell:
             raise TypeError("a command is a string with shell=True, or else a sequence of strings")
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
@@ -166,6 +190,7 @@ class AgentFSWorkspace(AbstractCapability[Any]):
         self.mount, self.source = mount, source
 
     def get_workspace(self, ctx: RunContext[Any], *, ref: WorkspaceRef | None) -> WorkspaceBackend | None:
+        """Return the workspace of a conversation; *ref* is the branch of a continued one."""
         if ref is not None and ref.provider != PROVIDER:
             return None
         return BranchWorkspaceBackend(self.mount, source=self.source, ref=ref)

@@ -1,4 +1,7 @@
-"""``UPath("agentfs://BRANCH/path")``: pathlib over AgentFSFileSystem, by universal_pathlib. It adds how a path is written."""
+"""``UPath("agentfs://BRANCH/path")``: pathlib over AgentFSFileSystem, by universal_pathlib.
+
+This module adds the form of the paths.
+"""
 
 from agentfs_client.extras import needed_for
 
@@ -10,6 +13,8 @@ fsspec.get_filesystem_class("agentfs")  # UPath guesses what a path is made of w
 
 
 class AgentFSPath(UPath):
+    """A path of the protocol ``agentfs``."""
+
     __slots__ = ()
 
     def __str__(self) -> str:

@@ -187,7 +187,7 @@ def _values(record: object) -> dict[str, Any]:
     raise TypeError(f"parameters are a mapping, a dataclass or a msgspec Struct, not {type(record).__name__}")
 
 
-def _check_unique(what: str, names: list[str]) -> None:
+def _check_unique(kind: str, names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise PromptError(f"there are several {what} {name!r}; each must be the only one in a prompt")
+            raise PromptError(f"there are several {kind} {name!r}; each must be the only one in a prompt")

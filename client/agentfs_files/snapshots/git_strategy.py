@@ -49,7 +49,7 @@ class GitStrategy(IndexedStrategy):
         try:
             self._git = pygit2.Repository(git_dir) if is_there else pygit2.init_repository(git_dir, bare=True)
         except pygit2.GitError as exc:
-            raise SnapshotCreationError(f"{git_dir} is no git repository: {exc}") from exc
+            raise SnapshotCreationError(f"{git_dir} is not a git repository: {exc}") from exc
         os.makedirs(self.home, mode=0o700, exist_ok=True)
         self._kept: dict[str, set[bytes]] = {}  # commit -> all objects it needs
 
@@ -157,7 +157,7 @@ class GitStrategy(IndexedStrategy):
         except (ValueError, KeyError) as exc:
             raise SnapshotRestoreError(f"commit {ref} in {self.git_dir} is damaged") from exc
         if not found:
-            raise SnapshotNotFoundError(f"commit {ref} in {self.git_dir} is no snapshot")
+            raise SnapshotNotFoundError(f"commit {ref} in {self.git_dir} is not a snapshot")
         return commit, tree, rest[:20]
 
     def _read(self, oid: bytes) -> Iterator[bytes]:

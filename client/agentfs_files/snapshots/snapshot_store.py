@@ -68,7 +68,7 @@ class DirectorySnapshotStore:
         try:
             return msgspec.json.decode(data, type=FilesystemSnapshot)
         except msgspec.MsgspecError as exc:
-            raise ValueError(f"{path} is no record of a snapshot: {exc}") from exc
+            raise ValueError(f"{path} is not a record of a snapshot: {exc}") from exc
 
     def delete(self, snapshot_id: UUID) -> None:
         """Delete a record. Raises SnapshotNotFoundError."""

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from agentfs_files.trees.tree_source import PathEntry
 from agentfs_host import xattrs
 from agentfs_host.descent import Descent, join
 from agentfs_host.mount_table import mounts_beneath
@@ -22,7 +23,7 @@ _SETTLED_NS: Final = 100_000_000  # ns; the granularity of change times is finer
 _SECOND_NS: Final = 1_000_000_000
 
 
-class SnapshotEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class SnapshotEntry(msgspec.Struct, PathEntry, array_like=True, frozen=True, gc=False):
     """One name in a tree; the root's path is empty. *mode* includes the type, *size* is in bytes.
 
     *inode*, *ctime_ns*, *size*, *mtime_ns* and *mode* together form a signature: a file that still has these values has not
@@ -44,26 +45,6 @@ class SnapshotEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     xattrs: dict[bytes, bytes] = {}
     content: bytes = b""
     is_sparse: bool = False
-
-    @property
-    def is_dir(self) -> bool:
-        return stat.S_ISDIR(self.mode)
-
-    @property
-    def is_file(self) -> bool:
-        return stat.S_ISREG(self.mode)
-
-    @property
-    def is_link(self) -> bool:
-        return stat.S_ISLNK(self.mode)
-
-    @property
-    def parent(self) -> bytes:
-        return self.path.rpartition(b"/")[0]
-
-    @property
-    def name(self) -> bytes:
-        return self.path.rpartition(b"/")[2]
 
     @property
     def group(self) -> int:

@@ -17,7 +17,7 @@ _OTHERS = (
 
 
 class Call(NamedTuple):
-    """A method with its arguments as they were given."""
+    """A call of a method, with its arguments as the caller gave them."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -25,9 +25,15 @@ class Call(NamedTuple):
 
 
 class MockFilesystem(InMemoryFilesystem):
-    """``files``: what is there from the start, which counts as no call. ``read_calls``: the paths of reads of any kind, as they
-    were given; ``write_calls``: those of writes, each with its content (of ``open_write``, when the writer is closed); ``calls``:
-    everything, in order. What one method of the file system asks of another is no call.
+    """An in-memory file system that records calls. Calls that one method of the file system makes to another are not recorded.
+
+    Args:
+        files: The initial files, as text by path. Creating them is not recorded.
+
+    Attributes:
+        calls: Every call, in order.
+        read_calls: The path of every read, of whatever kind, as the caller gave it.
+        write_calls: The path and content of every write; for ``open_write`` recorded when the writer is closed.
     """
 
     def __init__(
@@ -46,11 +52,13 @@ class MockFilesystem(InMemoryFilesystem):
         self._is_inside = False
 
     def store(self, path: str, content: bytes, mode: WriteMode) -> None:
+        """Write a file, and record it as a write."""
         if not self._is_inside:  # a writer is closed
             self.write_calls.append((path, _as_text(content)))
         super().store(path, content, mode)
 
     def record(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Record a call."""
         self.calls.append(Call(method, arguments, options))
         if method in _READS:
             self.read_calls.append(arguments[0] if arguments else options["path"])
@@ -59,7 +67,7 @@ class MockFilesystem(InMemoryFilesystem):
             self.write_calls.append((path, content))
 
     def recorded(self, method: str, call: Callable[[], Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """What *call* returns; on record unless it is one method of this object that asks another."""
+        """Return what *call* returns, and record it, unless another method of this object made the call."""
         if self._is_inside:
             return call()
         self.record(method, arguments, options)

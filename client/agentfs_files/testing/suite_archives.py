@@ -13,6 +13,8 @@ from agentfs_files.testing.suite_settings import Settings, contents, fill
 
 
 class ArchiveTests(Settings):
+    """Tests of archives. A subclass supplies the fixture ``fs``."""
+
     @pytest.fixture
     def archivable(self, fs: Filesystem) -> ArchivableFilesystem:
         if not isinstance(fs, ArchivableFilesystem):
@@ -21,7 +23,7 @@ class ArchiveTests(Settings):
 
     @pytest.fixture
     def place(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """For archives: a directory that is no part of the file system, which may well be in tmp_path."""
+        """Return a directory for archives outside the file system, which may be in tmp_path."""
         return tmp_path_factory.mktemp("archives")
 
     def test_archive_has_the_common_form(self, archivable: ArchivableFilesystem, place: Path) -> None:

@@ -105,7 +105,7 @@ class GreppingTests(Settings):
 
 
 class FileGlobTests(Settings):
-    """Source: the tool operations, which call it so."""
+    """Tests that ``file_glob`` works like ``glob``. Source: the specification of the tool operations, which uses that name."""
 
     def test_file_glob_is_another_name_of_glob(self, fs: Filesystem) -> None:
         fill(fs, {"a.py": "x", "docs/b.md": "x", "docs/c.py": "x"})

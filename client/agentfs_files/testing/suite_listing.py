@@ -84,6 +84,6 @@ class LookingTests(Settings):
 
     def test_what_is_told_cannot_be_changed(self, fs: Filesystem) -> None:
         fs.write("file", "")
-        for told in (fs.stat("file"), fs.list()[0], fs.glob("*")[0]):
+        for record in (fs.stat("file"), fs.list()[0], fs.glob("*")[0]):
             with pytest.raises(AttributeError):
-                told.path = "other"  # type: ignore[misc]
+                record.path = "other"  # type: ignore[misc]

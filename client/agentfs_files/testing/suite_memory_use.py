@@ -27,7 +27,7 @@ def _little_memory() -> Iterator[None]:
 class MemoryTests(Settings):
     @pytest.fixture
     def large(self, fs: Filesystem) -> int:
-        """The size of the file ``large``, of lines of 1 KiB."""
+        """Write the file ``large`` with lines of 1 KiB, and return its size in bytes."""
         if not self.large_file_bytes:
             pytest.skip("large_file_bytes is 0")
         if self.large_file_bytes < 2 * _ALLOWED:

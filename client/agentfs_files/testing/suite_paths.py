@@ -17,7 +17,7 @@ _HARD_NAMES = (
 
 class PathTests(Settings):
     def operations(self, fs: Filesystem) -> list[Callable[[str], object]]:
-        """Whatever takes a path, except exists()."""
+        """Return every operation that takes a path, except exists()."""
         return [
             fs.read,
             fs.stat,
@@ -91,7 +91,7 @@ class PathTests(Settings):
 
 
 class StreamPathTests(PathTests):
-    """As above, with the operations on bytes and streams."""
+    """The tests of paths for operations on bytes and streams."""
 
     def operations(self, fs: Filesystem) -> list[Callable[[str], object]]:
         return [
@@ -107,7 +107,7 @@ class StreamPathTests(PathTests):
 class MountPointTests(Settings):
     @pytest.fixture
     def mounted_fs(self) -> Filesystem:
-        """Of the same kind, empty, with ``mount_point="/workspace"``."""
+        """Return an empty file system of the same kind with ``mount_point="/workspace"``."""
         pytest.skip("no fixture `mounted_fs`: an empty file system whose mount_point is /workspace")
 
     def test_paths_beneath_the_mount_point(self, mounted_fs: Filesystem) -> None:

@@ -11,7 +11,7 @@ from agentfs_files.testing.suite_settings import Settings, contents
 class ReadOnlyTests(Settings):
     @pytest.fixture
     def read_only_fs(self) -> Filesystem:
-        """Of the same kind, read-only, with ``file.txt`` and ``dir/inner.txt``, which say ``content\\n``."""
+        r"""Return a read-only file system of the same kind, with ``file.txt`` and ``dir/inner.txt``, both ``content\n``."""
         pytest.skip("no fixture `read_only_fs`: read-only, with the files file.txt and dir/inner.txt that say `content\\n`")
 
     def test_read_only_is_read(self, read_only_fs: Filesystem) -> None:

@@ -15,10 +15,11 @@ class Settings:
 
 
 def fill(fs: Filesystem, files: dict[str, str]) -> None:
+    """Write *files*, given as text by path."""
     for path, content in files.items():
         fs.write(path, content)
 
 
 def contents(fs: Filesystem) -> dict[str, str]:
-    """Every file with its text, which has no more lines than a read gives by itself."""
+    """Return the text of every file by path. Each must have no more lines than read() returns by default."""
     return {match.path: fs.read(match.path).content for match in fs.glob("**")}

@@ -139,7 +139,7 @@ class SnapshotTests(Settings):
 
 
 class BinarySnapshotTests(SnapshotTests):
-    """As above, with content that is no text."""
+    """The same for content that is not text."""
 
     def test_snapshot_keeps_every_byte(self, snapshotable: SnapshotableFilesystem) -> None:
         snapshotable.write_bytes("data.bin", bytes(range(256)))
@@ -200,14 +200,14 @@ class DiffTests(Settings):
     def test_snapshots_know_their_parents(self, diffable: DiffableFilesystem) -> None:
         fs = diffable
         assert fs.current_snapshot_id is None
-        one = fs.snapshot()
-        assert one.parent_id is None
-        two = fs.snapshot()
+        first = fs.snapshot()
+        assert first.parent_id is None
+        second = fs.snapshot()
         current: UUID | None = fs.current_snapshot_id
-        assert (two.parent_id, current) == (one.snapshot_id, two.snapshot_id)
-        fs.restore(one)
-        assert fs.current_snapshot_id == one.snapshot_id
-        assert fs.snapshot().parent_id == one.snapshot_id
+        assert (second.parent_id, current) == (first.snapshot_id, second.snapshot_id)
+        fs.restore(first)
+        assert fs.current_snapshot_id == first.snapshot_id
+        assert fs.snapshot().parent_id == first.snapshot_id
 
     def test_diff_of_unknown_snapshots(self, diffable: DiffableFilesystem) -> None:
         base = diffable.snapshot()

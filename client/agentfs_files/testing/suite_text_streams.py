@@ -118,7 +118,7 @@ class TextReaderTests(Settings):
 
 
 class TextWriterTests(Settings):
-    """For backends with open_write_text(), which no specification asks for."""
+    """Tests for backends with open_write_text(), which is not part of a specification."""
 
     @pytest.fixture
     def open_write_text(self, fs: Filesystem) -> Callable[..., TextWriter]:

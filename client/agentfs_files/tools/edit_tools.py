@@ -44,7 +44,7 @@ def _decoded(path: str, content: bytes) -> str:
     try:
         text = content.decode()
     except UnicodeDecodeError as exc:
-        raise ToolRefused(f"{path} is no UTF-8 text (byte {exc.start:,}), and edit_file edits only such.") from exc
+        raise ToolRefused(f"{path} is not UTF-8 text (byte {exc.start:,}), and edit_file edits only such.") from exc
     if "\0" in text:
         raise ToolRefused(f"{path} is binary, and edit_file edits only text.")
     return text

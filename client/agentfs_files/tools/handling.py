@@ -75,7 +75,7 @@ _SENTENCES: dict[type[Exception], str] = {
     NotADirectoryError: "{path}: one of the names before a slash is a file, not a directory. ls shows what there is.",
     FileExistsError: "{path} exists already. Use mode=overwrite to replace it, mode=append to add to it, or take another name.",
     PermissionError: "{path} may not be touched: {said}.",
-    UnicodeDecodeError: "{path} is no UTF-8 text, and the tools show and edit only such.",
+    UnicodeDecodeError: "{path} is not UTF-8 text, and the tools show and edit only such.",
     UnicodeEncodeError: "The text holds characters that UTF-8 cannot express (halves of a surrogate pair). Leave them out.",
 }
 

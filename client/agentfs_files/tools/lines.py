@@ -112,7 +112,7 @@ def _decoded(path: str, number: int, data: bytes, characters: int) -> Line:
     try:  # not final: a character may have been cut in two
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) < _most_bytes(characters))
     except UnicodeDecodeError as exc:
-        raise NotTextError(f"{path} is no UTF-8 text: line {number} holds the byte 0x{data[exc.start]:02x}") from exc
+        raise NotTextError(f"{path} is not UTF-8 text: line {number} holds the byte 0x{data[exc.start]:02x}") from exc
     bare = text.removesuffix("\n").removesuffix("\r")
     if len(bare) > characters:
         return Line(number, bare[:characters], "", True)

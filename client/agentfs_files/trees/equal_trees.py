@@ -241,8 +241,8 @@ class _Writer:
                     raise
                 self._lacks(entry, f"its attribute {name} cannot be set here")
 
-    def _lacks(self, entry: TreeEntry, what: str) -> None:
-        self.lacking.append(f"{entry.path.decode('utf-8', 'surrogateescape')}: {what}")
+    def _lacks(self, entry: TreeEntry, feature: str) -> None:
+        self.lacking.append(f"{entry.path.decode('utf-8', 'surrogateescape')}: {feature}")
 
     # -- looking and removing
 

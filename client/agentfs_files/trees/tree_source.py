@@ -10,28 +10,13 @@ Step = Callable[[int, int], None]  # number done, total (0: unknown)
 Chunks = Iterator[tuple[int, bytes]]  # (offset, data) in order; gaps are zeros
 
 
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
-    """One name of a tree. None, or no xattrs as None, means that this form does not record the value, so an existing value may
-    stay.
+class PathEntry:
+    """What follows from an entry's ``path`` beneath the root and its ``mode`` (st_mode). It holds no fields of its own."""
 
-    ``path`` is relative to the root, which is b""; ``mode`` is st_mode. Entries with the same ``group`` (not 0) are names of one
-    file. ``loose``: of the permissions only the executable bit counts. ``settled``: the entry and everything below it is known to
-    be in place.
-    """
+    __slots__ = ()
 
     path: bytes
     mode: int
-    uid: int | None = None
-    gid: int | None = None
-    size: int = 0
-    mtime_ns: int | None = None
-    rdev: int = 0
-    target: bytes = b""
-    xattrs: dict[str, bytes] | None = None
-    group: int = 0
-    loose: bool = False
-    settled: bool = False
 
     @property
     def is_dir(self) -> bool:
@@ -52,6 +37,30 @@ class TreeEntry:
     @property
     def parent(self) -> bytes:
         return self.path.rpartition(b"/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry(PathEntry):
+    """One name of a tree. None, or no xattrs as None, means that this form does not record the value, so an existing value may
+    stay.
+
+    ``path`` is relative to the root, which is b""; ``mode`` is st_mode. Entries with the same ``group`` (not 0) are names of one
+    file. ``loose``: of the permissions only the executable bit counts. ``settled``: the entry and everything below it is known to
+    be in place.
+    """
+
+    path: bytes
+    mode: int
+    uid: int | None = None
+    gid: int | None = None
+    size: int = 0
+    mtime_ns: int | None = None
+    rdev: int = 0
+    target: bytes = b""
+    xattrs: dict[str, bytes] | None = None
+    group: int = 0
+    loose: bool = False
+    settled: bool = False
 
 
 class TreeSource(Protocol):

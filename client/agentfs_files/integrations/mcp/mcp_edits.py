@@ -12,8 +12,14 @@ _SHOWN = 200  # characters of a text that was not found
 
 
 def apply(text: str, edits: Iterable[tuple[str, str]], path: str) -> str:
-    """Each edit replaces the first place that holds its old text; where there is none, the first lines that are the same but for
-    white space at their ends. McpRefused when there are none either."""
+    """Apply edits, one after the other, and return the new text.
+
+    Each edit replaces the first occurrence of its old text. If there is none, it replaces the first lines that differ from the
+    old text only in white space at their ends.
+
+    Raises:
+        McpRefused: The file has no such lines either.
+    """
     for number, (old, new) in enumerate(edits, 1):
         if not old:
             raise McpRefused(f"the oldText of edit {number} is empty; write_file writes a whole file")
@@ -72,7 +78,7 @@ def _with_ending(text: str, ending: str) -> str:
 
 
 def _ending_at(text: str, at: int) -> str:
-    """Return the line ending at a position: that of its line, or of the last one."""
+    """Return the line ending at a position: that of its line, or of the last line."""
     newline = text.find("\n", at)
     if newline < 0:
         newline = text.rfind("\n")

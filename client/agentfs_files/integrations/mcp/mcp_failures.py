@@ -23,6 +23,6 @@ def sentence(exc: Exception, path: str = "") -> str:
 _SENTENCES: dict[type[Exception], str] = {
     FileNotFoundError: "{path} does not exist; list_directory shows what there is",
     IsADirectoryError: "{path} is a directory, not a file; list_directory shows what is in it",
-    NotADirectoryError: "{path} is no directory, or something above it is a file",
+    NotADirectoryError: "{path} is not a directory, or something above it is a file",
     FileExistsError: "{path} exists already",
 }

@@ -1,4 +1,4 @@
-"""Tools about the states that a workspace has had: fixing one, going back to one, what has changed since."""
+"""Tools for the states of a workspace: take a snapshot, restore one, list them, compare states."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Protocol, runtime_checkable
@@ -20,7 +20,7 @@ _Ref = Annotated[str, Meta(min_length=1, description="A snapshot by its id or by
 
 
 class Taken(msgspec.Struct, frozen=True, rename="camel"):
-    """``id`` is what restore and diff take."""
+    """A snapshot in a result. ``id`` is the argument for restore and diff."""
 
     id: str
     tag: str | None
@@ -28,15 +28,19 @@ class Taken(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SnapshotResult(Text, frozen=True):
+    """The result of snapshot and restore."""
+
     snapshot: Taken
 
 
 class SnapshotsResult(Text, frozen=True):
+    """The result of list_snapshots."""
+
     snapshots: list[Taken]
 
 
 class DiffResult(Text, frozen=True):
-    """``git``: what was committed with git, a sentence for each repository."""
+    """The result of diff. ``git``: what was committed with git, a sentence for each repository."""
 
     added: Sequence[str]
     modified: Sequence[str]

@@ -1,4 +1,4 @@
-"""Tools that show which files there are, and what they are like."""
+"""Tools that list files and describe them."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -127,7 +127,7 @@ class ListAllowedDirectories(McpTool, frozen=True):
 
 
 def size_text(size: int) -> str:
-    """1023 B, 1.00 KB."""
+    """Format a size, such as "1023 B" or "1.00 KB"."""
     unit = min((size.bit_length() - 1) // 10, len(_UNITS) - 1) if size else 0
     return f"{size / (1 << 10 * unit):.2f} {_UNITS[unit]}" if unit else f"{size} B"
 
@@ -146,7 +146,7 @@ def _matching(patterns: Sequence[str]) -> Excluded:
 
 
 def _inside(workspace: Workspace, entry: FileEntry) -> Sequence[FileEntry]:
-    """Nothing for a symlink, which may lead back; nor for a directory that may not be read, or went meanwhile."""
+    """List a directory. Return nothing for a symlink, which may lead back up, and for a directory that cannot be read."""
     if not entry.is_directory or entry.is_link:
         return ()
     try:
@@ -156,7 +156,7 @@ def _inside(workspace: Workspace, entry: FileEntry) -> Sequence[FileEntry]:
 
 
 def _walk(workspace: Workspace, entries: Sequence[FileEntry], excluded: Excluded) -> Iterator[tuple[str, FileEntry]]:
-    """Everything beneath, with its path relative to where the walk began; a directory comes before what is in it."""
+    """Yield everything beneath, with the path relative to the start; a directory comes before its content."""
     pending = [(entry.name, entry) for entry in reversed(entries)]
     while pending:
         relative, entry = pending.pop()

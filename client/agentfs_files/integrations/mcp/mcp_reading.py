@@ -1,4 +1,4 @@
-"""Tools that return what is in files."""
+"""Tools that return the content of files."""
 
 import base64
 import mimetypes
@@ -81,13 +81,15 @@ class ReadMultipleFiles(McpTool, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True, rename="camel"):
+    """The content of a file as an embedded resource."""
+
     uri: str
     mime_type: str
     blob: str
 
 
 class Block(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An image or sound has ``data`` in base64, anything else is a ``resource``."""
+    """One block of content. An image or sound has ``data`` in base64, any other file is a ``resource``."""
 
     type: Literal["image", "audio", "resource"]
     data: str | msgspec.UnsetType = msgspec.UNSET
@@ -96,6 +98,8 @@ class Block(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class MediaResult(msgspec.Struct, frozen=True):
+    """The result of read_media_file."""
+
     content: list[Block]
 
 

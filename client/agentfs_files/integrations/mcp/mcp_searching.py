@@ -1,4 +1,4 @@
-"""glob and grep as the other tools of this library have them: they know ignore files, and say what they leave out."""
+"""The tools glob and grep, as in the rest of this library: they respect ignore files and say what they leave out."""
 
 from typing import Annotated, Any, ClassVar
 

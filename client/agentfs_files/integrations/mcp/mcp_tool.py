@@ -16,13 +16,13 @@ class McpRefused(Exception):
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A result that a model reads; what else a result has is for programs."""
+    """A result whose text a model reads. Other fields of a result are for programs."""
 
     content: str
 
 
 class Workspace:
-    """The file system that is served, and the snapshots that were taken here. ``root`` is what absolute paths begin with."""
+    """The file system that is served, and the snapshots that were taken of it. ``root`` is the beginning of absolute paths."""
 
     def __init__(self, filesystem: Filesystem) -> None:
         self.filesystem = filesystem
@@ -36,6 +36,7 @@ class Workspace:
         return f"{self.root.rstrip('/')}/{path}"
 
     def snapshot(self, tag: str | None = None) -> FilesystemSnapshot:
+        """Take a snapshot."""
         assert isinstance(self.filesystem, SnapshotableFilesystem)
         taken = self.filesystem.snapshot(tag=tag or None)
         self._taken.append(taken)
@@ -47,10 +48,13 @@ class Workspace:
 
 
 class McpTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The docstring of a tool is its description for the model, its fields are the arguments.
+    """A tool. Its docstring is the description for the model, and its fields are the arguments.
 
-    ``changes``: it writes something; ``destroys``: what was there before may be gone; ``repeatable``: doing it twice is the same
-    as doing it once. ``needs``: what the file system must be able to do.
+    Attributes:
+        changes: The tool writes something.
+        destroys: It may overwrite or delete something.
+        repeatable: Calling it twice has the same effect as calling it once.
+        needs: The protocol that the file system must implement.
     """
 
     name: ClassVar[str]

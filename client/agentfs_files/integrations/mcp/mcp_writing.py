@@ -31,6 +31,8 @@ class WriteFile(McpTool, frozen=True):
 
 
 class Edit(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One edit of edit_file."""
+
     old_text: Annotated[str, Meta(description="What to replace; it must be in the file.")]
     new_text: Annotated[str, Meta(description="What to put in its place.")]
 
@@ -54,7 +56,7 @@ class EditFile(McpTool, frozen=True):
         try:
             text = content.content.decode()
         except UnicodeDecodeError as exc:
-            raise McpRefused(f"{self.path} is no UTF-8 text (byte {exc.start}), and only such can be edited") from exc
+            raise McpRefused(f"{self.path} is not UTF-8 text (byte {exc.start}), and only such can be edited") from exc
         edited = mcp_edits.apply(text, ((edit.old_text, edit.new_text) for edit in self.edits), self.path)
         if edited != text and not self.dry_run:
             workspace.filesystem.write(self.path, edited)

@@ -93,8 +93,13 @@ async def _end_by_signal(one_at_a_time: "CapacityLimiter") -> None:
 def make_server(
     filesystem: Filesystem, *, snapshot_each_change: bool = False, limiter: "CapacityLimiter | None" = None
 ) -> "Server[Any]":
-    """A server for any transport of the package `mcp`. *snapshot_each_change*: before each tool that changes files a snapshot is
-    taken, tagged with what was about to be done. *limiter*: what a running tool holds; no two may run at once."""
+    """Make a server for any transport of the package `mcp`.
+
+    Args:
+        filesystem: The file system to serve.
+        snapshot_each_change: Before each tool that changes files, take a snapshot whose tag describes the change.
+        limiter: Held while a tool runs. It must admit one tool at a time.
+    """
     with needed_for("serving MCP needs", "mcp"):
         import anyio
         import anyio.to_thread
@@ -161,10 +166,10 @@ def _description(tool: type[McpTool]) -> "types.Tool":
 def _call(tool: type[McpTool], given: dict[str, Any], workspace: Workspace, with_snapshot: bool) -> "types.CallToolResult":
     path = str(given.get("path") or given.get("destination") or "")
     try:
-        asked = msgspec.convert(given, tool, strict=False)
+        tool_call = msgspec.convert(given, tool, strict=False)
         if with_snapshot and tool.changes and tool not in (TakeSnapshot, RestoreSnapshot):
             workspace.snapshot(f"before {tool.name} {path}".rstrip())
-        return _answer(asked.run(workspace))
+        return _answer(tool_call.run(workspace))
     except msgspec.ValidationError as exc:
         return _failure(f"{tool.name} cannot be called so: {exc}")
     except (McpRefused, *EXPECTED) as exc:
@@ -190,7 +195,7 @@ def _failure(said: str) -> "types.CallToolResult":
 
 
 def _sendable(value: Any) -> Any:
-    r"""With names that are no UTF-8 spelt out (`\udcff`): one that goes out as it is would end the conversation."""
+    r"""Spell out the bytes of names that are not UTF-8 (`\udcff`). Sent as they are, they would end the conversation."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):

@@ -1,0 +1,156 @@
+"""Layers over the home directory for `agentfsd run --home overlay`: one for each branch, which all runs of that branch share.
+
+The kernel's overlayfs does the work; the daemon says when a layer is mounted, and keeps no look at its files. A layer is mounted
+anew for the first run of a branch, so that the run sees what the home directory has become meanwhile.
+"""
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import trio
+
+from agentfsd.domain_errors import Refusal
+from agentfsd.fuse.branch_mounts import BranchMounts, HomeLayerMount
+from agentfsd.linux import home_directory, home_layers
+from agentfsd.state.home_layer_store import HomeLayerStore
+from agentfsd.state.state_directory import path_digest
+from agentfsd.types import HomeView
+
+log = logging.getLogger(__name__)
+
+_LOOKS, _LOOK_S = 50, 0.02
+
+
+@dataclass(slots=True)
+class _Mounted:
+    mount: HomeLayerMount
+    users: int = 0
+
+
+class HomeMounts:
+    """Mounts, shares and unmounts the layers of branches.
+
+    Args:
+        branch_mounts: Starts the processes that hold the mounts.
+        store: Where the layers are kept.
+        is_in_use: Tells whether a process is bound to a branch.
+    """
+
+    def __init__(self, branch_mounts: BranchMounts, store: HomeLayerStore, is_in_use: Callable[[str], bool]) -> None:
+        self._mounts, self._store, self._is_in_use = branch_mounts, store, is_in_use
+        self._by_branch: dict[str, _Mounted] = {}
+        self._turns: dict[str, trio.Lock] = {}
+        self._looked_for: set[str] = set()  # branches whose layer no other daemon's run has mounted
+        self._prepared: tuple[int, ...] = ()
+        self._prepared_home = self._why = ""
+
+    def prepare(self) -> None:
+        """Prepare for an ordinary user. Call it before this daemon mounts anything, and before threads start.
+
+        The daemon's mount point may lie in the home directory; afterwards the kernel would not let the user see what it covers.
+        """
+        home = home_directory.find()
+        if os.geteuid() == 0 or not home:
+            return
+        try:
+            self._store.create()
+            self._prepared = home_layers.kept_by_child(home, self._store.path)
+            self._prepared_home = home
+        except OSError as exc:
+            log.info("no layers over %s: %s", home, _why_not(exc))
+
+    async def open(self, branch_id: str, home: str) -> HomeView:
+        """Return one more mount of a branch's layer; mount the layer if no run has it.
+
+        Args:
+            branch_id: The branch.
+            home: The home directory, resolved.
+
+        Raises:
+            Refusal: ``no-home-layer`` if the kernel refuses, or processes of another daemon's run still have the layer.
+        """
+        async with self._turns.setdefault(branch_id, trio.Lock()):
+            mounted = self._by_branch.get(branch_id)
+            try:
+                if mounted is None or mounted.mount.is_lost:
+                    mounted = self._by_branch[branch_id] = await self._mount(branch_id, home)
+                fd = await mounted.mount.copy()
+            except OSError as exc:
+                if isinstance(exc, Refusal):
+                    raise
+                raise _refusal(_why_not(exc)) from exc
+            mounted.users += 1
+            return HomeView(fd, lambda: self._leave(branch_id, mounted))
+
+    async def _mount(self, branch_id: str, home: str) -> _Mounted:
+        if not os.path.isabs(home) or os.path.realpath(home) != home or not os.path.isdir(home):
+            raise _refusal(f"{home} is no directory")
+        source = f"agentfsd-home-{path_digest(self._store.path)}-{branch_id}"
+        await self._check_unused(branch_id, source)
+        self._store.create()
+        self._store.make(branch_id, home)
+        prepared = self._prepared if home == self._prepared_home else ()
+        return _Mounted(await self._mounts.mount_layer(home, self._store.path, branch_id, source, prepared))
+
+    async def _check_unused(self, branch_id: str, source: str) -> None:
+        """Refuse if processes that outlived their daemon, or its holder, have the layer mounted."""
+        lost = self._by_branch.pop(branch_id, None)
+        if branch_id in self._looked_for and lost is None:
+            return
+        for _ in range(_LOOKS):
+            if not await trio.to_thread.run_sync(home_layers.is_mounted_anywhere, source):
+                self._looked_for.add(branch_id)
+                return
+            await trio.sleep(_LOOK_S)
+        raise _refusal("processes of an earlier run still have the branch's layer; end them")
+
+    def _leave(self, branch_id: str, mounted: _Mounted) -> None:
+        mounted.users -= 1
+        self._close_unused(branch_id, mounted)
+
+    def _close_unused(self, branch_id: str, mounted: _Mounted) -> None:
+        if mounted.users == 0 and not self._is_in_use(branch_id):
+            mounted.mount.close()
+            if self._by_branch.get(branch_id) is mounted:
+                del self._by_branch[branch_id]
+
+    def discard(self, branch_id: str) -> None:
+        """Discard a branch's changes to the home directory."""
+        mounted = self._by_branch.pop(branch_id, None)
+        if mounted is not None:
+            mounted.mount.close()
+        self._store.forget(branch_id)
+
+    async def sweep(self, kept: Callable[[], Collection[str]]) -> None:
+        """Unmount layers that no run uses, and remove the files of layers of branches that are not *kept*."""
+        for branch_id, mounted in list(self._by_branch.items()):
+            self._close_unused(branch_id, mounted)
+        if not self._store.names():
+            return
+        for name in set(self._store.names()) - {*kept(), *self._by_branch}:
+            try:
+                await trio.to_thread.run_sync(self._store.remove, name)
+            except OSError as exc:
+                log.warning("removing changes to the home directory in %s: %s", self._store.path, exc)
+
+    def close(self) -> None:
+        """Unmount all layers. Runs that still have one keep their mounts."""
+        for mounted in self._by_branch.values():
+            mounted.mount.close()
+        self._by_branch.clear()
+        for fd in self._prepared:
+            os.close(fd)
+        self._prepared, self._prepared_home = (), ""
+
+
+def _refusal(why: str) -> Refusal:
+    return Refusal(errno.EOPNOTSUPP, "no-home-layer", why, "--home ro protects the home directory, too")
+
+
+def _why_not(exc: OSError) -> str:
+    if exc.errno == errno.EINVAL and os.geteuid() != 0:
+        return "something is mounted in the home directory that you may not unmount"
+    return f"the kernel refuses an overlay of it: {exc.strerror}"

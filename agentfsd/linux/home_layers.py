@@ -1,0 +1,132 @@
+"""Mounts a copy-on-write layer over a home directory with the kernel's overlayfs. This module knows nothing of branches.
+
+What the kernel does with an upper directory that lies in its own lower is undefined, and the layers usually lie below the home
+directory. The lower is then a read-only overlay of the home directory: to the kernel a file system of its own.
+
+The kernel refuses, to an ordinary user, a lower directory in which something is mounted that the user may not unmount. So
+kept_by_child() makes a namespace for layers before the daemon mounts anything.
+
+Each function enters namespaces: call them in a single-threaded process that does nothing else afterwards. Source: mount(2),
+overlayfs.rst of the kernel, mount_namespaces(7).
+"""
+
+import errno
+import os
+import socket
+
+from agentfs_host import syscalls
+from agentfsd.linux import namespaces
+
+MERGED = "/merged"
+
+_HOME, _LAYERS, _INNER, _EMPTY = "/home", "/layers", "/inner", "/empty"
+_RDONLY, _NOSUID, _NODEV = 1, 2, 4  # mount(2)
+_PLAIN = "redirect_dir=nofollow,metacopy=off,index=off"  # a layer that a walk over its files can read
+
+
+def prepare(home: str, layers: str) -> None:
+    """Enter a mount namespace that holds nothing but *home* and *layers*, a directory in which layers are kept.
+
+    Raises:
+        OSError: EINVAL for an ordinary user when something is mounted in *home*; EPERM without user namespaces.
+    """
+    namespaces.enter_private_mounts()
+    shown = {_HOME: namespaces.copy_mount(home), _LAYERS: namespaces.copy_mount(layers)}
+    namespaces.mount_tmpfs(layers, "mode=700,size=64k")
+    for name in (_HOME, _LAYERS, _INNER, _EMPTY, MERGED):
+        os.mkdir(layers + name)
+    for name, mount in shown.items():
+        namespaces.move_mount(mount, layers + name)
+        os.close(mount)
+    namespaces.keep_only(layers)
+
+
+def kept_by_child(home: str, layers: str) -> tuple[int, int]:
+    """Prepare in a child process. Call it before threads start.
+
+    Returns:
+        Descriptors of the user namespace and of the mount namespace, to be entered by enter(). The caller closes them.
+
+    Raises:
+        OSError: As prepare().
+    """
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        child = os.fork()
+        if child == 0:
+            _prepare_for(theirs, home, layers)
+        theirs.close()
+        try:
+            said, kept, _, _ = socket.recv_fds(ours, 8, 2)
+        finally:
+            os.waitpid(child, 0)
+    if len(kept) != 2:
+        code = int(said or str(errno.EIO))
+        raise OSError(code, os.strerror(code), home)
+    for fd in kept:
+        os.set_inheritable(fd, False)
+    return kept[0], kept[1]
+
+
+def _prepare_for(parent: socket.socket, home: str, layers: str) -> None:
+    """The child's side: never returns."""
+    try:
+        proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)  # prepare() unmounts it
+        prepare(home, layers)
+        kept = [os.open(f"{os.getpid()}/ns/{kind}", os.O_RDONLY, dir_fd=proc) for kind in ("user", "mnt")]
+        socket.send_fds(parent, [b"0"], kept)
+    except OSError as exc:
+        parent.send(str(exc.errno or errno.EIO).encode())
+    finally:
+        os._exit(0)
+
+
+def enter(user_namespace: int, mount_namespace: int) -> None:
+    """Enter a copy of what kept_by_child() has prepared. OSError."""
+    namespaces.enter_copy_of_mounts(user_namespace, mount_namespace)
+
+
+def mount(layer: str, source: str) -> None:
+    """Mount the layer of that name over the home directory, at MERGED, after prepare() or enter().
+
+    Args:
+        layer: The name of a directory in the directory of layers.
+        source: What the mount table shall show as the mount's source.
+
+    Raises:
+        OSError: The kernel or the file system of the layers cannot do it.
+    """
+    own = _PLAIN + (",userxattr" if _is_in_user_namespace() else "")
+    lower = _HOME
+    if os.stat(_HOME).st_dev == os.stat(_LAYERS).st_dev:
+        _mount(source + "-lower", _INNER, _RDONLY, f"lowerdir={_EMPTY}:{_HOME},{own}")
+        lower = _INNER
+    upper = f"upperdir={_LAYERS}/{layer}/upper,workdir={_LAYERS}/{layer}/work"
+    _mount(source, MERGED, 0, f"lowerdir={lower},{upper},{own}")
+
+
+def _is_in_user_namespace() -> bool:
+    """Return whether the kernel denies us the extended attributes trusted.*. (There is no /proc here to ask.)"""
+    try:
+        os.setxattr(_EMPTY, "trusted.agentfsd", b"")
+    except OSError:
+        return True
+    return False
+
+
+def _mount(source: str, target: str, flags: int, data: str) -> None:
+    syscalls.mount(source.encode(), target.encode(), b"overlay", flags | _NOSUID | _NODEV, data.encode())
+
+
+def is_mounted_anywhere(source: str) -> bool:
+    """Return whether a process whose mount table we may read has a mount with that source."""
+    wanted = f" {source} ".encode()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/mountinfo", "rb") as file:
+                    if wanted in file.read():
+                        return True
+            except OSError:
+                continue  # it has ended, or is another user's
+    return False

@@ -1,0 +1,95 @@
+"""Agents that go on after their commits have arrived in the real repository: nothing is counted or merged twice."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentfsd.core import tree_diff
+from agentfsd.repositories.telling import tell
+from tests.history.trees import commit_lower
+from tests.repositories.agents import Agents, git, start
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[Agents]:
+    made = Agents(tmp_path)
+    start(made.lower, {"a": "a\n", "b": "b\n"})
+    made.branch("one", "two", "all")
+    yield made
+    made.close()
+
+
+def told(agents: Agents, name: str) -> list[str]:
+    """What is said of a branch's repository."""
+    overlay = agents.opened.overlay
+    with overlay.trees.frozen(overlay.refs.branch(name).id) as tree:
+        real = overlay.trees.side(None)
+        changed = [pair.path for pair in tree_diff.pairs(overlay.parts, real, tree)]
+        said: list[str] = []
+
+        def through() -> Iterator[object]:
+            sentences = yield from tell(overlay.parts, real, tree, changed)
+            said.extend(sentence.sentence() for sentence in sentences)
+
+        list(through())
+        return said
+
+
+def work(agents: Agents, number: int) -> set[str]:
+    """A commit of each agent; their ids."""
+    return {
+        agents.commit(name, {file: f"{name} {number}\n", f"docs/{name}-{number}": "new\n"}, f"{name}'s {number}")
+        for name, file in (("one", "a"), ("two", "b"))
+    }
+
+
+def check(agents: Agents, tips: set[str]) -> None:
+    """The real repository has each commit once, and is in order."""
+    git(agents.lower, "fsck", "--strict", "--no-dangling")
+    assert git(agents.lower, "status", "--porcelain") == ""
+    titles = git(agents.lower, "log", "--no-merges", "--format=%s").splitlines()
+    assert len(titles) == len(set(titles)) == 1 + len(tips)
+    assert tips <= set(git(agents.lower, "rev-list", "main").split())
+
+
+def test_each_agent_commits_in_every_round(agents: Agents) -> None:
+    tips: set[str] = set()
+    for number in range(1, 4):
+        tips |= work(agents, number)
+        assert commit_lower(agents.opened, rule="refuse", ref="one").said == ["one: 1 commit to main"]
+        assert commit_lower(agents.opened, rule="merge", ref="two").said == ["two: 1 commit to main, merged"]
+        check(agents, tips)
+        for name in ("one", "two"):
+            assert told(agents, name) == []
+            assert commit_lower(agents.opened, rule="merge", ref=name).steps == []
+
+
+def test_rounds_of_merging_all_and_taking_it_over_again(agents: Agents) -> None:
+    tips: set[str] = set()
+    for number in range(1, 4):
+        tips |= work(agents, number)
+        merged = agents.merge("one", "two", into="all")
+        assert merged.conflicts == []
+        assert merged.said == ["two: 1 commit to main, merged"]
+        assert commit_lower(agents.opened, rule="refuse", ref="all").said == ["all: 3 commits to main"]
+        check(agents, tips)
+        for name in ("one", "two"):
+            assert "ahead" not in " ".join(told(agents, name))
+            assert agents.merge("all", into=name).conflicts == []
+            place = agents.work(name)
+            assert git(place, "status", "--porcelain") == ""
+            assert git(place, "rev-parse", "main") == git(agents.lower, "rev-parse", "main")
+            assert told(agents, name) == []
+
+
+def test_files_of_others_over_an_older_head_are_uncommitted_until_the_branch_takes_the_commits(agents: Agents) -> None:
+    tips = work(agents, 1)
+    agents.merge("one", "two", into="all")
+    assert commit_lower(agents.opened, rule="refuse", ref="all").conflicts == []
+    assert git(agents.work("one"), "status", "--porcelain") == " M b"
+    assert commit_lower(agents.opened, rule="refuse", ref="one").conflicts == []  # brings nothing, and lets go of what arrived
+    place = agents.work("one")
+    assert git(place, "status", "--porcelain") == ""
+    assert git(place, "rev-parse", "main") == git(agents.lower, "rev-parse", "main")
+    check(agents, tips)

@@ -1,0 +1,171 @@
+"""What somebody committed or left in a branch is there after merges and commits, and what somebody removed is not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentfsd.history.merge import Rules
+from tests.history.trees import commit_lower
+from tests.repositories.agents import Agents, commit, git, start
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[Agents]:
+    made = Agents(tmp_path)
+    start(made.lower, {"a": "a\n", "b": "b\n", "docs/c": "c\n"})
+    made.branch("one", "two", "three")
+    yield made
+    made.close()
+
+
+def into_lower(agents: Agents, name: str, rule: str = "merge") -> None:
+    found = commit_lower(agents.opened, rule=rule, ref=name)  # type: ignore[arg-type]
+    assert found.conflicts == []
+    git(agents.lower, "fsck", "--strict", "--no-dangling")
+
+
+def shown(agents: Agents, name: str) -> Path:
+    place = agents.work(name)
+    git(place, "fsck", "--strict", "--no-dangling")
+    return place
+
+
+# -- refs that the real repository got meanwhile
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_branch_that_has_changed_nothing_keeps_the_commits_that_it_shows(agents: Agents, packed: bool) -> None:
+    tip = agents.commit("one", {"a": "A\n"}, "one's")
+    his = agents.commit("two", {"b": "B\n"}, "two's")
+    if packed:
+        place = agents.work("two")
+        git(place, "pack-refs", "--all", "--prune")
+        agents.keep("two")
+    into_lower(agents, "one")
+    assert git(shown(agents, "three"), "rev-parse", "main") == tip
+    assert agents.merge("two", into="three").conflicts == []
+    place = shown(agents, "three")
+    assert {tip, his} <= set(git(place, "rev-list", "main").split())
+    assert (place / "a").read_text() == "A\n"
+    assert (place / "b").read_text() == "B\n"
+    assert git(place, "status", "--porcelain") == ""
+
+
+def test_a_ref_that_the_other_side_never_saw_is_none_that_it_deleted(agents: Agents) -> None:
+    place = agents.work("two")
+    git(place, "branch", "topic/two")
+    agents.keep("two")
+    git(agents.lower, "branch", "topic/later")
+    assert agents.merge("two", into="three").conflicts == []
+    place = shown(agents, "three")
+    assert git(place, "for-each-ref", "--format=%(refname:short)", "refs/heads/topic").split() == ["topic/later", "topic/two"]
+
+
+# -- working files of a commit into the real directory
+
+
+def test_a_file_in_a_directory_that_another_agent_made_too(agents: Agents) -> None:
+    agents.commit("one", {"new/one": "one\n"}, "one's")
+    agents.commit("two", {"b": "B\n"}, "two's")
+    place = agents.work("two")
+    (place / "new").mkdir()
+    (place / "new" / "two").write_text("two\n")
+    agents.keep("two")
+    into_lower(agents, "one")
+    agents.commit("two", {}, "two's again")
+    into_lower(agents, "two")
+    assert git(agents.lower, "status", "--porcelain") == ""
+    assert sorted(path.name for path in (agents.lower / "new").iterdir()) == ["one", "two"]
+
+
+def test_an_untracked_file_of_both_that_one_commits(agents: Agents) -> None:
+    for name in ("one", "two"):
+        place = agents.work(name)
+        (place / "new").mkdir()
+        (place / "new" / "same").write_text("same\n")
+        (place / "new" / name).write_text("x\n")
+        agents.keep(name)
+    into_lower(agents, "one")
+    agents.commit("two", {}, "two's")
+    into_lower(agents, "two")
+    assert git(agents.lower, "status", "--porcelain") == "?? new/one"
+    assert sorted(path.name for path in (agents.lower / "new").iterdir()) == ["one", "same", "two"]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_file_taken_out_of_git_stays(agents: Agents, moved: bool) -> None:
+    place = agents.work("one")
+    git(place, "rm", "-q", "--cached", "a", "docs/c")
+    git(place, "commit", "-qm", "untracks")
+    agents.keep("one")
+    if moved:
+        commit(agents.lower, {"b": "person's\n"}, "person's")
+    into_lower(agents, "one")
+    assert (agents.lower / "a").read_text() == "a\n"
+    assert (agents.lower / "docs" / "c").read_text() == "c\n"
+    assert git(agents.lower, "status", "--porcelain") == "?? a\n?? docs/"
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_file_removed_and_not_committed_goes(agents: Agents, moved: bool) -> None:
+    place = agents.work("one")
+    (place / "a").unlink()
+    (place / "docs" / "c").unlink()
+    (place / "docs").rmdir()
+    git(place, "commit", "-q", "--allow-empty", "-m", "something else")
+    agents.keep("one")
+    if moved:
+        commit(agents.lower, {"b": "person's\n"}, "person's")
+    into_lower(agents, "one")
+    assert git(agents.lower, "status", "--porcelain") == " D a\n D docs/c"
+    assert not (agents.lower / "docs").exists()
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_file_taken_out_of_git_and_removed_goes(agents: Agents, moved: bool) -> None:
+    place = agents.work("one")
+    git(place, "rm", "-q", "--cached", "a")
+    git(place, "commit", "-qm", "untracks")
+    (place / "a").unlink()
+    agents.keep("one")
+    if moved:
+        commit(agents.lower, {"b": "person's\n"}, "person's")
+    into_lower(agents, "one")
+    assert git(agents.lower, "status", "--porcelain") == ""
+    assert not (agents.lower / "a").exists()
+
+
+def test_a_source_that_is_left_out_takes_nothing_from_the_next_one(agents: Agents) -> None:
+    agents.commit("one", {"a": "one\n", "shared": "the same blob\n"}, "one's")
+    agents.commit("two", {"b": "two\n"}, "two's")
+    agents.commit("three", {"b": "three\n", "again": "the same blob\n"}, "three's")
+    agents.commit("main", {"a": "main\n"}, "main's")
+    agents.merge("three", into="one")
+    agents.commit("one", {"c": "c\n"}, "one's again")
+    agents.merge("one", "two", "three", into="main", rules=Rules())
+    shown(agents, "main")
+
+
+# -- linked worktrees
+
+
+def linked(agents: Agents, name: str, tree: str) -> None:
+    place = agents.work(name)
+    git(place, "worktree", "add", "-q", "-f", tree, "-b", f"in-{tree}")
+    (place / tree / "inside").write_text(f"{name}\n")
+    git(place / tree, "add", "-A")
+    git(place / tree, "commit", "-qm", "inside")
+    agents.keep(name)
+
+
+def test_linked_worktrees_of_two_branches(agents: Agents) -> None:
+    for name in ("one", "two"):
+        linked(agents, name, f"wt-{name}")
+    agents.commit("two", {"b": "B\n"}, "two's")
+    assert agents.merge("two", into="one").conflicts == []
+    into_lower(agents, "one")
+    for place in (shown(agents, "one"), agents.lower):
+        for name in ("one", "two"):
+            directory = place / ".git" / "worktrees" / f"wt-{name}"
+            git(place, f"--git-dir={directory}", f"--work-tree={place}/wt-{name}", "status", "--porcelain")

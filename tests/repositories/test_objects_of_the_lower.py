@@ -1,0 +1,84 @@
+"""What the real repository gets later is whole in a branch: its refs lead to objects that the branch shows."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentfsd.core import directory_entries
+from tests.history.trees import commit_lower
+from tests.overlays import OWNER
+from tests.repositories.agents import Agents, commit, git, start
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[Agents]:
+    made = Agents(tmp_path)
+    start(made.lower, {"a": "a\n", "b": "b\n"})
+    made.branch("one")
+    yield made
+    made.close()
+
+
+def sound(agents: Agents) -> None:
+    place = agents.work("one")
+    git(place, "fsck", "--strict", "--no-dangling")
+    assert git(place, "rev-parse", "later") == git(agents.lower, "rev-parse", "later")
+
+
+def blob_id(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def later(agents: Agents) -> None:
+    """Somebody commits in the real repository, on a branch that no other one has."""
+    git(agents.lower, "switch", "-qc", "later")
+    for number in range(3):
+        commit(agents.lower, {"a": f"later {number}\n"}, "later")
+
+
+def test_in_directories_that_the_branch_made(agents: Agents) -> None:
+    place = agents.work("one")
+    for number in range(256):
+        (place / ".git" / "objects" / f"{number:02x}").mkdir(exist_ok=True)
+    commit(place, {"b": "one's\n"}, "one's")
+    agents.keep("one")
+    later(agents)
+    sound(agents)
+
+
+def test_in_directories_that_the_branch_removed(agents: Agents) -> None:
+    place = agents.work("one")
+    git(place, "gc", "-q", "--prune=now")
+    agents.keep("one")
+    assert len(os.listdir(agents.work("one") / ".git" / "objects")) == 2
+    there = git(agents.lower, "rev-parse", "main")[:2]
+    content = next(data for data in map(b"%d".__mod__, range(100_000)) if blob_id(data).startswith(there))
+    git(agents.lower, "update-ref", "refs/tags/later", git(agents.lower, "hash-object", "-w", "--stdin", data=content))
+    sound(agents)
+    place = agents.work("one")
+    git(place, "gc", "-q", "--prune=now")
+    agents.keep("one")
+    assert len(os.listdir(agents.work("one") / ".git" / "objects")) == 2
+
+
+def test_a_directory_that_is_none_of_gits_is_the_branchs_alone(agents: Agents) -> None:
+    overlay = agents.opened
+    (agents.lower / "objects").mkdir()
+    tree = overlay.tree("one")
+    directory_entries.make(tree, tree.walk(b"objects"), b"ab", 0o40755, OWNER)
+    (agents.lower / "objects" / "ab").mkdir()
+    (agents.lower / "objects" / "ab" / "file").write_text("x")
+    assert tree.names(tree.walk(b"objects/ab")) == []
+
+
+def test_after_a_commit_of_the_branch_its_objects_are_the_lowers(agents: Agents) -> None:
+    agents.commit("one", {"b": "one's\n"}, "one's")
+    assert commit_lower(agents.opened, ref="one").conflicts == []
+    later(agents)
+    sound(agents)
+    agents.commit("one", {"b": "one's again\n"}, "one's")
+    assert commit_lower(agents.opened, ref="one", rule="merge").conflicts == []
+    git(agents.lower, "fsck", "--strict", "--no-dangling")
