@@ -90,6 +90,17 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         pytest.fail(" -> ".join(reversed(exc.args[1])))
 
 
+def test_handlers_change_files_only_where_the_change_is_reported() -> None:
+    """conversation_files.py writes step by step what its caller then reports as one change."""
+    unreported = re.compile(
+        r"\bdirectory_entries\.(?:make|link|unlink|rmdir|rename)\("
+        r"|\binode_attributes\.(?:setattr_|setxattr|removexattr|truncate)\(|\bdata\.(?:write|allocate|copy_range)\("
+    )
+    for path in (*(ROOT / "agentfsd/fuse").rglob("*.py"), *(ROOT / "agentfsd/control").rglob("*.py")):
+        if path.name != "conversation_files.py":
+            assert {(path.name, call) for call in unreported.findall(path.read_text())} == set()
+
+
 def commands(group: click.Group, prefix: str = "") -> dict[str, click.Command]:
     found: dict[str, click.Command] = {}
     for name, command in group.commands.items():

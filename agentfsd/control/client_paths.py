@@ -7,7 +7,6 @@ from agentfs_client import wire
 from agentfsd.control.handler_services import Services
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core import copyup, path_resolution
-from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import Credentials
 from agentfsd.core.rule_checks import RuledCaller
@@ -49,13 +48,6 @@ def check_changeable(services: Services, place: ResolvedPath, ruled: RuledCaller
     copyup.check_writable(place.directory.tree)
     if ruled is not None and place.name:
         ruled.check_name(place.directory, place.name, is_dir=place.inode.is_dir if place.inode is not None else is_dir)
-
-
-def tell_file(
-    services: Services, kind: EventKind, inode: Inode, context: RequestContext, path: bytes | None = None, old_path: bytes = b""
-) -> None:
-    """Report a change of a file to the listeners. *path* None: the file's present path."""
-    services.overlay.events.publish(BranchEvent(kind, inode.tree.id, context.caller.pid, inode, path, old_path))
 
 
 def path_of(path: str, raw_path: bytes) -> bytes:

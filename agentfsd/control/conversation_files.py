@@ -5,11 +5,12 @@ import os
 import stat
 
 from agentfsd.control.cooperative import Steps
-from agentfsd.core import copyup, data, directory_entries, inode_attributes, inode_stat, permissions
+from agentfsd.core import copyup, data, inode_attributes, inode_stat, permissions, requested_changes
 from agentfsd.core.content_objects import create_object
 from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.permissions import Credentials
+from agentfsd.core.requested_changes import ChangeReporter
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.types import ContentFile
 
@@ -71,11 +72,12 @@ class StagedFile:
         if written < len(content):
             raise OSError(errno.ENOSPC, "no space left for all of it")
 
-    def become(self, directory: Inode, name: bytes, who: Credentials) -> Inode:
+    def become(self, by: ChangeReporter, directory: Inode, name: bytes, who: Credentials) -> Inode:
         """Make a new file of this content."""
         mode = permissions.mode_of_new(directory, stat.S_IFREG | self.permissions, who)
         owner = Owner(who.uid, who.gid, who.umask)
-        made = directory_entries.make(directory.tree, directory, name, mode, owner, content=self._complete(directory.tree))
+        tree = directory.tree
+        made = requested_changes.make(by, tree, directory, name, mode, owner, content=self._complete(tree))
         self._is_taken = True
         if not made.opens:
             made.release_files()

@@ -73,7 +73,7 @@ def make(
         inode.target = target
     elif stat.S_ISDIR(mode):
         inode.nlink, inode.entries = 2, {}
-        if directory.lower_path is not None and tree.holds_objects(directory, name):
+        if directory.lower_path is not None and tree.joins_lower(directory, name):
             inode.lower_path = join(directory.lower_path, name)
     elif not stat.S_ISREG(mode):
         inode.rdev = rdev
@@ -213,8 +213,8 @@ def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
 
 
 @retry_with_reserve
-def rmdir(tree: Tree, directory: Inode, name: bytes) -> None:
-    """Remove an empty directory; OSError ENOENT, ENOTEMPTY, NotADirectoryError."""
+def rmdir(tree: Tree, directory: Inode, name: bytes) -> Inode:
+    """Remove an empty directory and return its inode; OSError ENOENT, ENOTEMPTY, NotADirectoryError."""
     check_writable(tree)
     inode = tree.lookup(directory, name)
     _check_removable(tree, inode)
@@ -224,6 +224,7 @@ def rmdir(tree: Tree, directory: Inode, name: bytes) -> None:
         drop_directory(tx, inode)
         count_subdirectory(tx, directory, -1)
         touch(tx, directory)
+    return inode
 
 
 def _check_removable(tree: Tree, inode: Inode) -> None:
@@ -233,10 +234,13 @@ def _check_removable(tree: Tree, inode: Inode) -> None:
         raise OSError(errno.ENOTEMPTY, "directory not empty")
 
 
-def rename(tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, flags: int = 0) -> None:
+def rename(tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, flags: int = 0) -> tuple[Inode, Inode | None]:
     """Rename like renameat2(2), whose errors it raises. *flags*: RENAME_NOREPLACE, RENAME_EXCHANGE or 0.
 
     A directory moves in one step, whatever it contains.
+
+    Returns:
+        What was renamed, and what had the new name before. They are the same for two names of one file.
     """
     check_writable(tree)
     if flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE) or flags == RENAME_NOREPLACE | RENAME_EXCHANGE:
@@ -253,12 +257,13 @@ def rename(tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, f
             raise FileNotFoundError(errno.ENOENT, "nothing to exchange with")
         _check_no_loop(target, old_dir)
         _exchange(tree, (old_dir, old, source), (new_dir, new, target))
-        return
+        return source, target
     if target is source:
-        return
+        return source, target
     if target is not None:
         _check_replaceable(tree, source, target)
     _move(tree, source, (old_dir, old), (new_dir, new), target)
+    return source, target
 
 
 def _move(tree: Tree, source: Inode, whence: tuple[Inode, bytes], place: tuple[Inode, bytes], target: Inode | None) -> None:

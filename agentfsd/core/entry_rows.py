@@ -24,7 +24,7 @@ def remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
     older = _older_child(tree, directory.id, name)
     if _lower_has(directory, name) if older is None else not is_whiteout(older):
         origin.note(tx, directory, name, keep=False)
-        if tree.holds_objects(directory, name):
+        if tree.joins_lower(directory, name):
             origin.note_again(directory, name)
         set_entry(tx, directory, name, WHITEOUT)
         return

@@ -25,6 +25,7 @@ NAME_MAX = 255  # bytes
 
 # Directories of git's object files, by their names in ``objects``. Source: gitrepository-layout(5).
 OBJECT_DIRECTORIES = frozenset({b"%02x" % number for number in range(256)} | {b"pack"})
+_OTHER_DATABASES = frozenset({b"worktrees", b"modules"})
 _FOREIGN_INO_BASE = 1 << 51  # inode numbers shown for lower objects on other devices than the lower's root start here
 
 
@@ -288,19 +289,22 @@ class Tree:
         child = self.entries(directory).get(name)
         return child is None or (is_whiteout(child) and self._reappears(directory, name))
 
-    def holds_objects(self, directory: Inode, name: bytes) -> bool:
-        """Tell whether *name* is for object files of git, in the directory ``objects`` of one of git's databases.
+    def joins_lower(self, directory: Inode, name: bytes) -> bool:
+        """Tell whether *name* is for a directory of one of git's databases that always shows the lower's names, too.
 
-        A branch shows the lower's names in such a directory together with its own, also if the branch has made it, and shows it
-        again after removing it, if the lower has put something into it since. Otherwise refs that the lower gets would lead to
-        objects that the branch does not show. A name there is the hash of its content, so the two never disagree.
+        These are the directories of object files, and those of linked worktrees and of submodules. A branch shows the lower's
+        names there together with its own, also if the branch has made the directory, and shows it again after removing it, if the
+        lower has put something into it since. Otherwise refs and ``.git`` files that the lower gets would lead to what the branch
+        does not show. A name of an object is the hash of its content, so the two never disagree.
         """
-        if directory.name != b"objects" or name not in OBJECT_DIRECTORIES or directory.parent is None:
-            return False
-        return all(self.find(directory.parent, each) is not None for each in (b"HEAD", b"refs"))
+        if name in OBJECT_DIRECTORIES:
+            database = directory.parent if directory.name == b"objects" else None
+        else:
+            database = directory if name in _OTHER_DATABASES else None
+        return database is not None and all(self.find(database, each) is not None for each in (b"HEAD", b"objects", b"refs"))
 
     def _reappears(self, directory: Inode, name: bytes) -> bool:
-        if directory.lower_path is None or not self.holds_objects(directory, name):
+        if directory.lower_path is None or not self.joins_lower(directory, name):
             return False
         row = origin_rows.find(self.store, directory.id, name, self.chain)
         try:

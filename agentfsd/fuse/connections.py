@@ -18,7 +18,7 @@ from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.fuse.kernel_cache import KernelCache
 from agentfsd.fuse.lock_service import LockService
 from agentfsd.fuse.name_reservations import NameReservations
-from agentfsd.fuse.nodes import DirNode, TreeView
+from agentfsd.fuse.nodes import DirNode, KernelNode, TreeView
 from agentfsd.fuse.notifier import Owed, all_taken
 from agentfsd.fuse.page_owners import PageOwners
 from agentfsd.handoff.descriptor_forwarding import Forwarding
@@ -56,7 +56,7 @@ class Connections:
         self._writing: dict[Inode, list[tuple[KernelCache, trio.CancelScope]]] = {}  # answers that wait for others' pages
         self._watchers: dict[bytes, set[tuple[KernelCache, DirNode]]] = {}
         overlay.events.on_replaced.append(self.tree_replaced)
-        overlay.events.on_names.append(lambda directory, names: self.changed(None, directory, names))
+        overlay.events.on_names.append(lambda directory, names: self.changed((), directory, names))
         overlay.events.on_copied_up.append(self.copied_up)
         overlay.events.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
         overlay.events.on_external_writer.append(self.external_writer_begins)
@@ -162,13 +162,13 @@ class Connections:
 
     # -- changes in a branch
 
-    def changed(self, parent: DirNode | None, directory: Inode, names: tuple[bytes, ...]) -> Owed:
-        """Expire these names in all views but at *parent*, the node of the change; return what to wait for."""
+    def changed(self, through: tuple[KernelNode, ...], directory: Inode, names: tuple[bytes, ...]) -> Owed:
+        """Expire these names in all views but at the nodes *through* which they changed; return what to wait for."""
         owed: Owed = {}
         for connection in self.all:
             for view in connection.nodes.cached_views_of(directory.tree.id):
                 other = view.dirs.get(directory)
-                if other is not None and other is not parent and connection.notifier.expire(other, names):
+                if other is not None and other not in through and connection.notifier.expire(other, names):
                     owed[connection.notifier] = connection.notifier.queued
         return owed
 

@@ -58,6 +58,16 @@ class TrackedFiles:
         for name in sorted(joined.to_ours.keys() | joined.to_theirs.keys()):
             yield self._decide(name, joined)
 
+    def as_committed(self, joined: Joined) -> Iterator[bytes | None]:
+        """The paths where the two commits differ and each side has what it committed; None at the steps in between.
+
+        Only where git has found conflicts: the result of *joined* is our commit then.
+        """
+        for name, difference in joined.to_theirs.items():
+            path = join(self._work_tree, name)
+            ours, theirs = reading.at(self._ours, path), reading.at(self._theirs, path)
+            yield path if is_as(ours, difference.new) and is_as(theirs, difference.old) else None
+
     def _decide(self, name: bytes, joined: Joined) -> CheckoutDecision | None:
         path = join(self._work_tree, name)
         mine, his = path in self._mine, path in self._his

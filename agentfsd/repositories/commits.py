@@ -12,6 +12,7 @@ from agentfsd.repositories.workshop import GitFailed, Workshop
 
 _CONFLICT = re.compile(r"CONFLICT \(([^)]*)\):? *(.*)", re.DOTALL)
 _KINDS = {"contents": "content", "file/directory": "type", "distinct types": "type", "distinct modes": "type"}
+_OBJECT_ID = re.compile(r"[0-9a-f]{40,64}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what git takes for a branch's name, and nothing else
 
 
@@ -187,6 +188,7 @@ class Commits:
             said, code = self._workshop.ask("merge-tree", "--write-tree", "-z", "--messages", *more, *labels, good=(0, 1))
         except GitFailed as exc:
             if "unrelated histories" in str(exc):
+                self._expect_whole(ours, theirs)
                 raise Unrelated from None
             raise
         tree, _, rest = said.partition(b"\0")
@@ -194,6 +196,15 @@ class Commits:
         if code:
             self._read_clashes(merged, rest)
         return merged
+
+    def _expect_whole(self, *tips: bytes) -> None:
+        """Refuse histories of which a commit is missing: git takes them for unrelated."""
+        try:
+            self._workshop.git("rev-list", "--quiet", *tips)
+        except GitFailed as exc:
+            missing = _OBJECT_ID.search(str(exc))
+            name = f"commit {missing[0]}" if missing else "a commit"
+            raise GitFailed(f"{name} is missing in the repository; objects that it borrows from elsewhere are not read") from None
 
     def _label(self, name: str, commit: bytes) -> str:
         """Make a branch in the workshop for a commit, so that git uses its name in markers.

@@ -194,6 +194,8 @@ class _Fitter:
                 path = join(work_tree, clash.path) if work_tree is not None and clash.path else self._path
                 self._fitted.clashes.append(clash._replace(path=path))
                 self._fitted.decided.add(path)
+            if work_tree is not None and not self._ours.bare:
+                yield from self._leave_to_git(joined, work_tree)
             return
         self._take_objects(inside, touched, joined)
         self._take_refs(joined)
@@ -206,6 +208,14 @@ class _Fitter:
         yield 0, 0, "repositories"
         if work_tree is not None and not self._ours.bare and not joined.parted:
             yield from self._take_files(joined, work_tree)
+
+    def _leave_to_git(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
+        """Has nobody else report conflicts of files that both sides have as they committed them: git has told its own."""
+        checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)
+        for path in checkout.as_committed(joined):
+            if path is not None:
+                self._fitted.decided.add(path)
+            yield 0, 0, "repositories"
 
     def _take_files(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
         checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)

@@ -140,9 +140,15 @@ class Joiner:
                 self._put_beside(name, his)
 
     def _merge_quietly(self, mine: bytes, his: bytes, name: bytes) -> bytes:
-        """Merge a branch that is not checked out. Return the merge commit; b"" if git finds conflicts."""
+        """Merge a branch that is not checked out.
+
+        Returns:
+            The merge commit; b"" if git finds conflicts, or if a linked worktree of ours has the branch checked out.
+        """
         if self._manner.only_forward:
             self._refuse_parted(name, mine, his)
+            return b""
+        if name in self._ours.linked:
             return b""
         try:
             merged = self._commits.merge(mine, his, self._manner.names, unrelated=name.startswith(b"refs/notes/"))

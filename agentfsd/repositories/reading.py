@@ -36,6 +36,7 @@ class GitDatabase:
     format: str = "sha1"
     reftable: bool = False
     bare: bool = False
+    linked: set[bytes] = field(default_factory=set)  # full names of branches that linked worktrees have checked out
     broken: list[bytes] = field(default_factory=list)  # paths of refs, and HEAD, whose content is none that git writes
 
     def resolve(self, name: bytes) -> bytes:
@@ -104,6 +105,7 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     made.format = "sha256" if b"objectformat=sha256" in settings else "sha1"
     made.reftable = b"refstorage=reftable" in settings
     made.bare = b"\nbare=true" in settings or not path.endswith(b".git")
+    made.linked = _linked(tree, join(path, b"worktrees"))
     yield None
     for name, value in _loose_refs(tree, path):
         if name.endswith(b".lock"):
@@ -115,6 +117,13 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
                 made.broken.append(name)
         yield None
     yield made
+
+
+def _linked(tree: Tree, directory: bytes) -> set[bytes]:
+    node = at(tree, directory)
+    names = tree.names(node) if node is not None and node.is_dir else []
+    heads = (text(tree, join(directory, name + b"/HEAD")) or b"" for name in names)
+    return {head[4:].strip() for head in heads if head.startswith(b"ref:")}
 
 
 def _loose_refs(tree: Tree, path: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -12,6 +12,7 @@ import trio
 
 from agentfs_client import wire
 from agentfsd.binding.table import Bindings
+from agentfsd.control.client_changes import ClientChanges
 from agentfsd.control.conversation_files import StagedFile
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.handlers.file_requests import deleting
@@ -268,7 +269,8 @@ def test_a_directory_that_others_fill_while_it_is_deleted_stays(root: Conversati
     root.ask(wire.FileMkdir(path="dir"), wire.FileReply)
     root.write("dir/a", b"")
     place = ResolvedPath(opened.tree().root, b"dir", opened.tree().walk(b"dir"))
-    steps = deleting(root.service.services, place, True, RequestContext(root.peer, None, "main"))
+    context = RequestContext(root.peer, None, "main")
+    steps = deleting(ClientChanges(root.service.services, context), place, True, root.peer.credentials())
     next(steps)
     root.write("dir/b", b"kept")
     with pytest.raises(OSError, match="not empty"):

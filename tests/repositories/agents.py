@@ -79,10 +79,10 @@ class Agents:
         now, before = _look(place), self._seen[name]
         tree = self.opened.tree(name)
         for path in sorted(before.keys() - now.keys(), reverse=True):
-            _remove(tree, path)
+            remove(tree, path)
         for path in sorted(now):
             if before.get(path) != now[path]:
-                _put(self.opened, tree, path, os.path.join(os.fsencode(place), path))
+                put(self.opened, tree, path, os.path.join(os.fsencode(place), path))
         self._seen[name] = now
 
     def commit(self, name: str, files: dict[str, str | None], message: str) -> str:
@@ -131,7 +131,7 @@ def _look(place: Path) -> dict[bytes, tuple[int, int, int]]:
     return found
 
 
-def _remove(tree: Tree, path: bytes) -> None:
+def remove(tree: Tree, path: bytes) -> None:
     parent, _, name = path.rpartition(b"/")
     directory = tree.walk(parent)
     if tree.lookup(directory, name).is_dir:
@@ -140,7 +140,7 @@ def _remove(tree: Tree, path: bytes) -> None:
         directory_entries.unlink(tree, directory, name)
 
 
-def _put(opened: Opened, tree: Tree, path: bytes, source: bytes) -> None:
+def put(opened: Opened, tree: Tree, path: bytes, source: bytes) -> None:
     parent, _, name = path.rpartition(b"/")
     directory, info = tree.walk(parent), os.lstat(source)
     found = tree.find(directory, name)

@@ -169,3 +169,12 @@ def test_linked_worktrees_of_two_branches(agents: Agents) -> None:
         for name in ("one", "two"):
             directory = place / ".git" / "worktrees" / f"wt-{name}"
             git(place, f"--git-dir={directory}", f"--work-tree={place}/wt-{name}", "status", "--porcelain")
+
+
+def test_a_linked_worktree_of_the_real_repository_where_the_branch_has_its_own(agents: Agents) -> None:
+    for name in ("one", "two"):
+        linked(agents, name, f"wt-{name}")
+    into_lower(agents, "one")
+    place = shown(agents, "two")
+    for name in ("one", "two"):
+        git(place, f"--git-dir={place}/.git/worktrees/wt-{name}", f"--work-tree={place}/wt-{name}", "status", "--porcelain")

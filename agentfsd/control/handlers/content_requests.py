@@ -16,6 +16,7 @@ from agentfsd.control.authorization import (
     own_handle,
     own_history,
 )
+from agentfsd.control.client_changes import ClientChanges
 from agentfsd.control.client_paths import (
     check_changeable,
     check_permissions,
@@ -23,7 +24,6 @@ from agentfsd.control.client_paths import (
     find_path,
     path_of,
     place_of,
-    tell_file,
 )
 from agentfsd.control.conversation_files import OpenedFile, StagedFile
 from agentfsd.control.cooperative import Steps, drive
@@ -31,7 +31,7 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import info_of
 from agentfsd.control.request_context import RequestContext
-from agentfsd.core import copyup, data, inode_stat, permissions
+from agentfsd.core import copyup, data, inode_stat, permissions, requested_changes
 from agentfsd.core.path_resolution import ResolvedPath, existing
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.core.tree import Inode
@@ -129,39 +129,35 @@ async def commit_file(services: Services, request: wire.FileCommit, context: Req
 
 async def _put(services: Services, staged: StagedFile, context: RequestContext) -> Inode:
     """Put the staged content where the path leads now, if the caller may still write there, and return the file."""
-    who = context.credentials()
+    who, by = context.credentials(), ClientChanges(services, context)
     place = _place_of(services, staged, who)
     if place.inode is not None:
         # The kernel must write back pages changed through a mapping now: later they would overwrite the new content.
-        services.overlay.events.file_changed(place.inode, data=True)
+        by.file_changed(place.inode, data=True)
         await services.write_back()
         place = _place_of(services, staged, who)
     while staged.mode == "append" and place.inode is not None and data.copy_size(place.inode) >= copyup.THREAD_BYTES:
         await copy_up(place.inode)
         place = _place_of(services, staged, who)  # the path may lead to another file by now, or the branch may have another state
     if place.inode is None:
-        made = staged.become(place.directory, place.name, context.creator())
-        tell_file(services, "created", made, context)
-        services.overlay.events.names_changed(place.directory, place.name)
-        return made
+        return staged.become(by, place.directory, place.name, context.creator())
     inode = place.inode
     if staged.mode == "append":
-        await _pour(services, staged.append(inode, who), inode, context)
+        await _pour(by, staged.append(inode, who), inode, context)
     elif inode in inode.tree.external_writers:  # an external writer cannot be moved to another content object
-        await _pour(services, staged.overwrite(inode, who), inode, context)
+        await _pour(by, staged.overwrite(inode, who), inode, context)
     else:
         staged.replace(inode, who)
-    tell_file(services, "modified", inode, context)
-    services.overlay.events.file_changed(inode, data=True)
+    requested_changes.content_changed(by, inode)
     return inode
 
 
-async def _pour(services: Services, steps: Steps[None], inode: Inode, context: RequestContext) -> None:
+async def _pour(by: ClientChanges, steps: Steps[None], inode: Inode, context: RequestContext) -> None:
     """Drive the steps. If they fail, report the file as changed too, because some of the content may be written."""
     try:
         await drive(steps, context)
     except BaseException:
-        services.overlay.events.file_changed(inode, data=True)
+        by.file_changed(inode, data=True)
         raise
 
 

@@ -19,12 +19,13 @@ from agentfsd.control.authorization import (
     own_history,
     unbound_only,
 )
-from agentfsd.control.client_paths import check_changeable, check_permissions, path_of, place_of, tell_file
+from agentfsd.control.client_changes import ClientChanges
+from agentfsd.control.client_paths import check_changeable, check_permissions, path_of, place_of
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import info_of
 from agentfsd.control.request_context import RequestContext
-from agentfsd.core import copyup, data, directory_entries, inode_attributes, inode_stat, permissions
+from agentfsd.core import copyup, data, inode_stat, permissions, requested_changes
 from agentfsd.core.directory_entries import Owner
 from agentfsd.core.path_resolution import ResolvedPath
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
@@ -81,10 +82,8 @@ def _create(services: Services, place: ResolvedPath, request: wire.FdOpen, conte
     permissions.check(place.directory, WRITE | EXECUTE, who)
     mode = permissions.mode_of_new(place.directory, stat.S_IFREG | request.permissions, who)
     owner = Owner(who.uid, who.gid, who.umask)
-    made = directory_entries.make(place.directory.tree, place.directory, place.name, mode, owner)
-    tell_file(services, "created", made, context)
-    services.overlay.events.names_changed(place.directory, place.name)
-    return made
+    by = ClientChanges(services, context)
+    return requested_changes.make(by, place.directory.tree, place.directory, place.name, mode, owner)
 
 
 def _open_existing(services: Services, inode: Inode, place: ResolvedPath, flags: int, who: Credentials) -> None:
@@ -104,15 +103,11 @@ def _open_existing(services: Services, inode: Inode, place: ResolvedPath, flags:
 
 async def _empty(services: Services, inode: Inode, context: RequestContext) -> None:
     """Truncate the file for O_TRUNC, and drop its capabilities and set-id bits as a write does."""
-    services.overlay.events.file_changed(inode, data=True)  # pages changed through a mapping are written back first
+    by = ClientChanges(services, context)
+    by.file_changed(inode, data=True)  # pages changed through a mapping are written back first
     await services.write_back()
     copyup.check_writable(inode.tree)
-    inode_attributes.truncate(inode, 0)
-    inode_attributes.drop_capabilities(inode)
-    if not context.credentials().privileged:
-        inode_attributes.drop_setid(inode)
-    tell_file(services, "modified", inode, context)
-    services.overlay.events.file_changed(inode, data=True)
+    requested_changes.empty(by, inode, privileged=context.credentials().privileged)
 
 
 @control_operation(wire.FdDup, permission=everybody, note=changes_nothing)

@@ -12,6 +12,7 @@ from agentfs_client import wire
 from agentfsd.control import file_differences
 from agentfsd.control.audit_notes import changes_nothing, told_as_event
 from agentfsd.control.authorization import own_history
+from agentfsd.control.client_changes import ClientChanges
 from agentfsd.control.client_paths import (
     check_changeable,
     check_not_root,
@@ -20,18 +21,18 @@ from agentfsd.control.client_paths import (
     path_of,
     place_of,
     place_to_change,
-    tell_file,
 )
 from agentfsd.control.cooperative import Steps, drive
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import info_of, typed_info
 from agentfsd.control.request_context import RequestContext
-from agentfsd.core import directory_entries, inode_stat, permissions
+from agentfsd.core import inode_stat, permissions, requested_changes
 from agentfsd.core.directory_entries import RENAME_NOREPLACE, Owner
 from agentfsd.core.inode import Attributes
 from agentfsd.core.path_resolution import ResolvedPath, existing
 from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
+from agentfsd.core.requested_changes import ChangeReporter
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.types import CONTROL_DIR
 
@@ -119,9 +120,8 @@ async def make_directory(services: Services, request: wire.FileMkdir, context: R
     if place.inode is not None:
         raise FileExistsError(errno.EEXIST, "file exists")
     permissions.check(directory, WRITE | EXECUTE, who)
-    made = directory_entries.make(directory.tree, directory, place.name, mode, Owner(who.uid, who.gid, who.umask))
-    tell_file(services, "created", made, context)
-    services.overlay.events.names_changed(directory, place.name)
+    owner = Owner(who.uid, who.gid, who.umask)
+    made = requested_changes.make(ClientChanges(services, context), directory.tree, directory, place.name, mode, owner)
     await services.settle()
     return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), inode_stat.attributes(made)))
 
@@ -143,17 +143,10 @@ async def rename_file(services: Services, request: wire.FileRename, context: Req
         permissions.check(new.directory, WRITE | EXECUTE, who)
     if source.is_dir and old.directory is not new.directory:
         permissions.check(source, WRITE, who)  # a moved directory gets another ".."
-    paths = join(old.directory.path, old.name), join(new.directory.path, new.name)
-    flags = 0 if request.replace else RENAME_NOREPLACE
-    directory_entries.rename(tree, old.directory, old.name, new.directory, new.name, flags)
+    by, flags = ClientChanges(services, context), 0 if request.replace else RENAME_NOREPLACE
+    requested_changes.rename(by, tree, old.directory, old.name, new.directory, new.name, flags)
     if source.is_dir:
         services.overlay.rules.directory_moved()
-    if new.inode is not source:
-        tell_file(services, "renamed", source, context, paths[1], paths[0])
-    services.overlay.events.names_changed(old.directory, old.name)
-    services.overlay.events.names_changed(new.directory, new.name)
-    if new.inode is not None:
-        services.overlay.events.file_changed(new.inode, data=False)
     await services.settle()
     return wire.Done()
 
@@ -165,19 +158,20 @@ async def delete_file(services: Services, request: wire.FileDelete, context: Req
     existing(place)
     check_not_root(place)
     try:
-        await drive(deleting(services, place, request.recursive, context), context)
+        by = ClientChanges(services, context)
+        await drive(deleting(by, place, request.recursive, context.credentials()), context)
     finally:
         with trio.CancelScope(shield=True):
             await services.settle()
     return wire.Done()
 
 
-def deleting(services: Services, place: ResolvedPath, recursive: bool, context: RequestContext) -> Steps[None]:
+def deleting(by: ChangeReporter, place: ResolvedPath, recursive: bool, who: Credentials) -> Steps[None]:
     """Delete a file, or a directory with its content first, and check each permission, as `rm -r` does.
 
     A file that a process creates meanwhile stays, and so does its directory.
     """
-    todo, done, who = [(place.directory, place.name, recursive)], 0, context.credentials()
+    todo, done = [(place.directory, place.name, recursive)], 0
     while todo:
         directory, name, enters = todo.pop()
         inode = directory.tree.find(directory, name)
@@ -189,20 +183,10 @@ def deleting(services: Services, place: ResolvedPath, recursive: bool, context: 
                 permissions.check(inode, READ | EXECUTE, who)
                 todo += [(directory, name, False), *((inode, child, True) for child in inode.tree.names(inode))]
                 continue
-            _remove(services, directory, name, inode, context)
+            remove = requested_changes.rmdir if inode.is_dir else requested_changes.unlink
+            remove(by, inode.tree, directory, name)
         done += 1
         yield done, 0, "deleting"
-
-
-def _remove(services: Services, directory: Inode, name: bytes, inode: Inode, context: RequestContext) -> None:
-    if inode.is_dir:
-        directory_entries.rmdir(inode.tree, directory, name)
-    else:
-        directory_entries.unlink(inode.tree, directory, name)
-    tell_file(services, "deleted", inode, context, join(directory.path, name))
-    services.overlay.events.names_changed(directory, name)
-    if not inode.is_dir:
-        services.overlay.events.file_changed(inode, data=False)
 
 
 def _names(directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:

@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 
-from agentfsd.core import data, directory_entries
+from agentfsd.core import data, directory_entries, requested_changes
 from agentfsd.core.directory_entries import Owner
 from agentfsd.core.permissions import READ, WRITE, Credentials, check
 from agentfsd.core.tree import Inode
@@ -18,17 +18,17 @@ from agentfsd.fuse.reply import CallContext, LookupReply
 
 def _make(
     conn: Connection, parent_id: int, name: bytes, mode: int, ctx: CallContext, *, rdev: int = 0, target: bytes = b""
-) -> tuple[DirNode, Inode, Inode]:
-    """Return the directory's node, the directory, and what was made in it."""
+) -> tuple[DirNode, Inode]:
+    """Return the directory's node, and what was made in it."""
     parent, tree, directory = parent_of(conn, parent_id, name, ctx)
     if conn.guard.rules.active:
         _check_made(conn, ctx, parent, directory, name, mode)
     conn.shared.reservations.check(ctx.pid, directory, name)
     owner = Owner(ctx.uid, ctx.gid, ctx.umask)
-    made = directory_entries.make(tree, directory, name, mode, owner, rdev=rdev, target=target)
+    by = conn.changes.by(ctx.pid, parent)
+    made = requested_changes.make(by, tree, directory, name, mode, owner, rdev=rdev, target=target)
     conn.shared.reservations.made(ctx.pid)
-    conn.changes.tell("created", made, ctx.pid)
-    return parent, directory, made
+    return parent, made
 
 
 def _check_made(conn: Connection, ctx: CallContext, parent: DirNode, directory: Inode, name: bytes, mode: int) -> None:
@@ -41,16 +41,14 @@ def _check_made(conn: Connection, ctx: CallContext, parent: DirNode, directory: 
 
 def mkdir(conn: Connection, parent_id: int, name: bytes, mode: int, ctx: CallContext) -> LookupReply:
     """Answer MKDIR; *mode* has permission bits only."""
-    parent, directory, made = _make(conn, parent_id, name, stat.S_IFDIR | mode, ctx)
-    reply = conn.replies.entry(parent, name, made)
-    conn.changes.names_changed(parent, directory, name)
-    return reply
+    parent, made = _make(conn, parent_id, name, stat.S_IFDIR | mode, ctx)
+    return conn.replies.entry(parent, name, made)
 
 
 def mknod(conn: Connection, parent_id: int, name: bytes, mode: int, rdev: int, ctx: CallContext) -> LookupReply:
     """Answer MKNOD; *mode* has the type, too."""
     try:
-        parent, directory, made = _make(conn, parent_id, name, mode, ctx, rdev=rdev)
+        parent, made = _make(conn, parent_id, name, mode, ctx, rdev=rdev)
     except FileExistsError:
         if stat.S_ISREG(mode):  # an open(2), perhaps, which has not said O_EXCL
             _look_again(conn, parent_id, name, ctx)
@@ -58,16 +56,13 @@ def mknod(conn: Connection, parent_id: int, name: bytes, mode: int, rdev: int, c
     reply = conn.replies.entry(parent, name, made)
     if not made.opens:
         made.release_files()
-    conn.changes.names_changed(parent, directory, name)
     return reply
 
 
 def symlink(conn: Connection, parent_id: int, name: bytes, target: bytes, ctx: CallContext) -> LookupReply:
     """Answer SYMLINK."""
-    parent, directory, made = _make(conn, parent_id, name, stat.S_IFLNK | 0o777, ctx, target=target)
-    reply = conn.replies.entry(parent, name, made)
-    conn.changes.names_changed(parent, directory, name)
-    return reply
+    parent, made = _make(conn, parent_id, name, stat.S_IFLNK | 0o777, ctx, target=target)
+    return conn.replies.entry(parent, name, made)
 
 
 def create(
@@ -77,7 +72,7 @@ def create(
     parent, tree, directory = parent_of(conn, parent_id, name, ctx)
     inode = tree.find(directory, name)
     if inode is None:
-        inode = _make(conn, parent_id, name, stat.S_IFREG | mode, ctx)[2]
+        inode = _make(conn, parent_id, name, stat.S_IFREG | mode, ctx)[1]
         flags &= ~os.O_TRUNC
     elif flags & os.O_EXCL:
         raise FileExistsError(errno.EEXIST, "name exists")
@@ -85,17 +80,13 @@ def create(
         check_name(conn, ctx, parent, directory, name, is_dir=False)
         _look_again(conn, parent_id, name, ctx)
         _check_open(inode, flags, ctx)
-    data.open_(inode, flags)
-    if flags & os.O_TRUNC:
-        conn.changes.tell("modified", inode, ctx.pid)
+    requested_changes.open_(conn.changes.by_thread(ctx.pid), inode, flags)
     try:
         reply = conn.replies.entry(parent, name, inode)
     except BaseException:
         data.release(inode)
         raise
-    number = open_handle(conn, inode, flags, ctx)
-    conn.changes.names_changed(parent, directory, name)
-    return number, inode, reply
+    return open_handle(conn, inode, flags, ctx), inode, reply
 
 
 def _look_again(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> None:
@@ -139,9 +130,5 @@ def link(conn: Connection, node_id: int, new_parent_id: int, new_name: bytes, ct
     if caller is not None:
         caller.check_link(node.inode, directory, new_name)
     conn.shared.reservations.check(ctx.pid, directory, new_name)
-    directory_entries.link(tree, node.inode, directory, new_name)
-    conn.changes.tell("created", node.inode, ctx.pid, (directory, new_name))
-    reply = conn.replies.entry(parent, new_name, node.inode)
-    conn.changes.file_changed(node.inode, data=False)
-    conn.changes.names_changed(parent, directory, new_name)
-    return reply
+    requested_changes.link(conn.changes.by(ctx.pid, parent), tree, node.inode, directory, new_name)
+    return conn.replies.entry(parent, new_name, node.inode)

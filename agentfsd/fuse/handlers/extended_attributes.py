@@ -2,7 +2,7 @@
 
 import errno
 
-from agentfsd.core import acl, inode_attributes
+from agentfsd.core import acl, inode_attributes, requested_changes
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.nodes import VirtualNode
 from agentfsd.fuse.reply import CallContext
@@ -36,18 +36,15 @@ def setxattr(conn: Connection, node_id: int, name: bytes, value: bytes, flags: i
     """
     inode = conn.access.inode(node_id, ctx)
     conn.guard.check_change(ctx, inode)
-    inode_attributes.setxattr(inode.tree, inode, name, value, flags, in_group=in_group)
-    conn.changes.tell("attributes", inode, ctx.pid)
-    conn.changes.attributes_changed(node_id, inode)
+    by = conn.changes.by(ctx.pid, conn.nodes[node_id])
+    requested_changes.set_xattr(by, inode, name, value, flags, in_group=in_group)
 
 
 def removexattr(conn: Connection, node_id: int, name: bytes, ctx: CallContext) -> None:
     """Answer REMOVEXATTR."""
     inode = conn.access.inode(node_id, ctx)
     conn.guard.check_change(ctx, inode)
-    inode_attributes.removexattr(inode.tree, inode, name)
-    conn.changes.tell("attributes", inode, ctx.pid)
-    conn.changes.attributes_changed(node_id, inode)
+    requested_changes.remove_xattr(conn.changes.by(ctx.pid, conn.nodes[node_id]), inode, name)
 
 
 def is_access_acl(name: bytes) -> bool:

@@ -8,7 +8,7 @@ import errno
 
 import trio
 
-from agentfsd.core import copyup, data, inode_stat
+from agentfsd.core import copyup, data, inode_stat, requested_changes
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 
@@ -43,9 +43,7 @@ def write(
         append: See ``core.data.write``.
     """
     conn.nodes.note_pages(inode)
-    written = data.write(inode, content, offset, privileged=keeps_setid, append=append)
-    conn.changes.file_changed(inode, data=True)
-    conn.changes.tell_write(inode, tid)
+    written = requested_changes.write(conn.changes.by_thread(tid), inode, content, offset, privileged=keeps_setid, append=append)
     conn.shared.traffic.written_bytes += written
     return written
 
@@ -71,8 +69,7 @@ def check_allocation(mode: int) -> None:
 async def allocate(conn: Connection, inode: Inode, mode: int, offset: int, length: int, tid: int) -> None:
     """Answer FALLOCATE; *mode* as checked by check_allocation()."""
     await ready_to_change(conn, inode)
-    data.allocate(inode, mode, offset, length)
-    conn.changes.data_changed(inode, tid)
+    requested_changes.allocate(conn.changes.by_thread(tid), inode, mode, offset, length)
 
 
 def seek(inode: Inode, offset: int, whence: int) -> int:
@@ -86,8 +83,9 @@ async def copy_range(
     """Answer COPY_FILE_RANGE: copy at most 16 MiB of *length* bytes, sharing blocks where that can be; return how many."""
     await pages_back(conn, source)
     await ready_to_change(conn, target)
-    copied = data.copy_range(source, offset, target, target_offset, min(length, _COPY_BYTES))
-    conn.changes.data_changed(target, tid)
+    copied = requested_changes.copy_range(
+        conn.changes.by_thread(tid), source, offset, target, target_offset, min(length, _COPY_BYTES)
+    )
     conn.shared.traffic.written_bytes += copied
     return copied
 

@@ -3,7 +3,7 @@
 import errno
 import os
 
-from agentfsd.core import data, inode_attributes
+from agentfsd.core import data, inode_attributes, requested_changes
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handles import FileHandle, TextHandle
@@ -29,11 +29,9 @@ def open_file(conn: Connection, node_id: int, flags: int, ctx: CallContext) -> t
         raise OSError(errno.EINVAL, "the kernel opens these without us")
     if conn.guard.rules.active:
         conn.guard.check_open(ctx, inode, writes=flags & os.O_ACCMODE != os.O_RDONLY or bool(flags & os.O_TRUNC))
-    data.open_(inode, flags)
+    requested_changes.open_(conn.changes.by_thread(ctx.pid), inode, flags)
     if conn.shared.moves_atime and data.note_access(inode, flags):
         conn.notifier.expire_attributes_now(node_id)
-    if flags & os.O_TRUNC:
-        conn.changes.data_changed(inode, ctx.pid)
     return open_handle(conn, inode, flags, ctx), inode
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from agentfsd.core import inode_attributes
+from agentfsd.core import requested_changes
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
@@ -33,11 +33,8 @@ def setattr_(
     inode = conn.access.open_inode(node_id, ctx) if by_handle else conn.access.inode(node_id, ctx)
     if not by_handle:
         conn.guard.check_change(ctx, inode)
-    inode_attributes.setattr_(inode.tree, inode, new, privileged=keeps_setid)
-    conn.changes.tell("attributes" if new.size is None else "modified", inode, ctx.pid)
-    reply = conn.replies.shown(node, inode)
-    conn.changes.attributes_changed(node_id, inode, data=new.size is not None)
-    return reply
+    requested_changes.set_attributes(conn.changes.by(ctx.pid, node), inode, new, privileged=keeps_setid)
+    return conn.replies.shown(node, inode)
 
 
 def file_to_resize(conn: Connection, node_id: int, by_handle: bool, ctx: CallContext) -> Inode | None:

@@ -2,9 +2,8 @@
 
 import errno
 
-from agentfsd.core import directory_entries
+from agentfsd.core import requested_changes
 from agentfsd.core.directory_entries import RENAME_EXCHANGE
-from agentfsd.core.overlay_events import NamedPlace
 from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
@@ -17,10 +16,7 @@ def unlink(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> N
     """Answer UNLINK."""
     parent, tree, directory = parent_of(conn, parent_id, name, ctx)
     check_name(conn, ctx, parent, directory, name, is_dir=False)
-    gone = directory_entries.unlink(tree, directory, name)
-    conn.changes.tell("deleted", gone, ctx.pid, (directory, name))
-    conn.changes.file_changed(gone, data=False)
-    conn.changes.names_changed(parent, directory, name)
+    requested_changes.unlink(conn.changes.by(ctx.pid, parent), tree, directory, name)
 
 
 def rmdir(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> None:
@@ -30,13 +26,11 @@ def rmdir(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> No
     inode = tree.lookup(directory, name)
     if inode.is_dir and tree.is_empty(inode):
         _part_from_others(conn, parent, [(parent, name, inode)])
-    directory_entries.rmdir(tree, directory, name)
-    conn.changes.tell("deleted", inode, ctx.pid, (directory, name))
+    requested_changes.rmdir(conn.changes.by(ctx.pid, parent), tree, directory, name)
     node = conn.nodes.seen(parent, name, tree.id)
     if node is not None:
         conn.nodes.unlink_directory(node)
     conn.changes.revive(parent, name, tree.id)
-    conn.changes.names_changed(parent, directory, name)
 
 
 def _part_from_others(conn: Connection, parent: DirNode, moving: list[tuple[DirNode, bytes, Inode | None]]) -> None:
@@ -79,18 +73,13 @@ def rename(
         _check_rules(caller, (old_dir, old_name, source), (new_dir, new_name, target), flags)
     conn.shared.reservations.check(ctx.pid, new_dir, new_name)
     _part_from_others(conn, old_parent, [(old_parent, old_name, source), (new_parent, new_name, target)])
-    directory_entries.rename(tree, old_dir, old_name, new_dir, new_name, flags)
+    requested_changes.rename(
+        conn.changes.by(ctx.pid, old_parent, new_parent), tree, old_dir, old_name, new_dir, new_name, flags
+    )  # fmt: skip
     if source.is_dir or (flags & RENAME_EXCHANGE and target is not None and target.is_dir):
         conn.guard.rules.directory_moved()
-    if source is not target:
-        old, new = (old_dir, old_name), (new_dir, new_name)
-        _tell_renamed(conn, source, target if flags & RENAME_EXCHANGE else None, old, new, ctx)
     _move_directories(conn, (old_parent, old_name, source), (new_parent, new_name, target), tree, flags)
-    if target is not None and not target.is_dir:
-        conn.changes.file_changed(target, data=False)
     _follow_names(conn, (old_parent, old_name), (new_parent, new_name), tree, flags)
-    conn.changes.names_changed(old_parent, old_dir, old_name)
-    conn.changes.names_changed(new_parent, new_dir, new_name)
 
 
 def _check_rules(
@@ -133,11 +122,3 @@ def _follow_names(conn: Connection, old: tuple[DirNode, bytes], new: tuple[DirNo
         directory.names.add(name)
         if doubtful:
             conn.notifier.expire(directory, [name])
-
-
-def _tell_renamed(
-    conn: Connection, source: Inode, exchanged: Inode | None, old: NamedPlace, new: NamedPlace, ctx: CallContext
-) -> None:
-    conn.changes.tell("renamed", source, ctx.pid, new, old)
-    if exchanged is not None:
-        conn.changes.tell("renamed", exchanged, ctx.pid, old, new)
