@@ -20,7 +20,7 @@ from agentfsd.repositories.git_internals import GitInternals
 from agentfsd.repositories.telling import Told, tell
 
 MOST_STORED = 10_000  # stored files and names of a branch that are compared to count its changes
-BUDGET_S = 1.0  # how long one answer may count, beyond the first branch that it counts
+BUDGET_S = 2.0  # how long one answer may count, beyond the first branch that it counts
 
 log = logging.getLogger(__name__)
 

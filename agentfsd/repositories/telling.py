@@ -41,9 +41,8 @@ class Told(NamedTuple):
     uncommitted: int
 
     def merged_from(self, name: str) -> list[str]:
-        """Say how many commits came from the branch *name*: ``main: 2 commits of agent-1``; nothing if none did."""
-        where = f"{self.path.decode('utf-8', 'backslashreplace')}: " if self.path else ""
-        return [f"{where}{self.branch}: {_plural(self.ahead, 'commit')} of {name}"] if self.ahead else []
+        """Say how many commits came from the branch *name*: ``agent-1: 2 commits to main``; nothing if none did."""
+        return [f"{name}: {_plural(self.ahead, 'commit')} to {self.branch}"] if self.ahead else []
 
     def sentence(self) -> str:
         """Describe it in one line: ``main: 2 commits ahead (a1b2c3 Fix parser; d4e5f6 Add test), 1 uncommitted file``."""
@@ -58,7 +57,7 @@ class Told(NamedTuple):
             parts.append(f"{_plural(len(self.refs), 'other ref')} changed ({', '.join(self.refs[:5])})")
         if self.uncommitted:
             parts.append(_plural(self.uncommitted, "uncommitted file"))
-        return f"{self.branch}: {', '.join(parts) or 'no new commit'}"
+        return f"{self.branch}: {', '.join(parts)}"
 
 
 def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Generator[Progress, None, list[Told]]:
@@ -79,7 +78,7 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
             sides.append(made)
         if sides[1].head and not sides[1].reftable:
             told = yield from _tell(parts, old, new, sides[0], sides[1], changed)
-            if told is not None:
+            if told is not None and (told.ahead or told.behind or told.refs or told.uncommitted):
                 repositories.append(told)
     return repositories
 

@@ -66,7 +66,7 @@ def test_all_commands_say_the_same_number(tmp_path: Path, make_mount: Callable[.
         lines = [re.sub(r"\twork$", "", line) for line in text.splitlines() if "\t" in line]
         assert sorted(lines) == sorted(CHANGES), options
         said[" ".join(options)] = number(text, r"^(\d+) changes would go into")
-        assert "main: 2 commits of work" in text
+        assert "work: 2 commits to main" in text
         whole = mounted.cli(*options, "--all").stdout
         assert ".git/objects" in whole
     with BranchFilesystem("work", mount=str(mounted.path)) as files:
