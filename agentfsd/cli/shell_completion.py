@@ -46,6 +46,13 @@ def refs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Co
     return _beginning(incomplete, _ask(ctx, lambda daemon: _branches(daemon) + _snapshots(daemon)))
 
 
+def asks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the numbers of questions that wait."""
+    return _beginning(incomplete, _ask(ctx, lambda daemon: [
+        CompletionItem(str(each.id), help=f"{each.command} wants to {each.what} {each.path}") for each in daemon.list_asks()
+    ]))  # fmt: skip
+
+
 def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(incomplete, type="file")]
 

@@ -49,6 +49,13 @@ def noted_rules(request: wire.RulesChange, reply: wire.RulesReply) -> AuditNote:
     return AuditNote("rules", ", ".join(texts[:_NAMES]) + more, request.branch)
 
 
+def noted_answer(request: wire.AsksAnswer, reply: wire.AsksReply) -> AuditNote:
+    """Note what was answered to whom."""
+    asked = reply.asks[0]
+    answer = "allowed" if request.allow else "denied"
+    return AuditNote("asked", f"{answer} ({request.lasts}): {asked.what} {asked.path} by {asked.command}, process {asked.pid}")
+
+
 def noted_prune(request: wire.Prune, reply: wire.SnapshotsReply) -> AuditNote | None:
     """Note which snapshots were deleted, if any."""
     if request.dry_run or not reply.snapshots:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentfs_client import facts
+from agentfsd.asking.questions import Questions
 from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.control.audit_notes import AuditNote
 from agentfsd.control.change_counts import ChangeCounts
@@ -96,6 +97,7 @@ class Services:
         connections: Branch id, session and io of each connection of the kernel.
         traffic: Counters of requests.
         identify: Command and user of a process.
+        questions: Where processes wait for answers about paths.
         audit: The audit trail; None: there is none.
         apply_settings: Applies a setting that has changed.
         forwarding: Gives out real descriptors; None: this daemon does not.
@@ -118,6 +120,7 @@ class Services:
     connections: Callable[[], list[tuple[str, str, str]]] = _no_connections
     traffic: RequestCounters = field(default_factory=RequestCounters)
     identify: ProcessIdentifier
+    questions: Questions
     audit: AuditTrail | None = None
     apply_settings: Callable[[], None] = lambda: None
     forwarding: Forwarding | None = None

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentfs_client import wire
 from agentfsd.control.handlers import (
+    ask_requests,
     binding_requests,
     branch_requests,
     commit_requests,
@@ -24,6 +25,7 @@ from agentfsd.control.handlers import (
 from agentfsd.control.operation_declaration import ControlOperation
 
 _MODULES = (
+    ask_requests,
     binding_requests,
     branch_requests,
     commit_requests,

@@ -123,9 +123,9 @@ def wire_snapshot(info: SnapshotSummary) -> wire.BranchSnapshot:
     )  # fmt: skip
 
 
-def wire_change(change: PathChange) -> wire.Change:
-    """Describe a change of a diff."""
+def wire_change(change: PathChange, executed: str = "") -> wire.Change:
+    """Describe a change of a diff. *executed*: why a program of the user would run the file."""
     return wire.Change(
         status=change.status, old_size=change.old_size, new_size=change.new_size, lower_moved=change.lower_moved,
-        what=change.what, **wire.path_fields(change.path), **wire.path_fields(change.old_path, "old_path"),
+        what=change.what, executed=executed, **wire.path_fields(change.path), **wire.path_fields(change.old_path, "old_path"),
     )  # fmt: skip

@@ -4,11 +4,13 @@ import errno
 import logging
 import os
 import sqlite3
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 import msgspec
 
 from agentfs_client import wire
+from agentfsd.asking.questions import AnswerNeeded
 from agentfsd.control import snapshot_tags
 from agentfsd.control.audit_notes import noted_refusal
 from agentfsd.control.authorization import FORBIDDEN, Claim, check_caller, check_known
@@ -20,7 +22,6 @@ from agentfsd.control.progress_channel import ClientGone, ProgressChannel
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.request_metering import metered
 from agentfsd.core.branch_events import EventKind
-from agentfsd.core.overlay_rules import OverlayRules
 from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.domain_errors import Refusal
 from agentfsd.metadata.rows import BranchRow
@@ -78,7 +79,7 @@ class ControlService:
         services, operation = self.services, OPERATIONS[type(request)]
         bound_to = services.bindings.branch_of(peer.caller.pid)
         progress = isinstance(request, wire.LongRequest) and request.progress
-        ruled = _ruled(services.overlay.rules, bound_to or peer.obeys) if services.overlay.rules.active else None
+        ruled = _ruled(services, peer, bound_to or peer.obeys) if services.overlay.rules.active else None
         context = RequestContext(peer, bound_to, services.branch_name(bound_to), channel, progress, ruled)
         try:
             check_caller(peer, services.info.owner_uid)
@@ -90,10 +91,11 @@ class ControlService:
                 services.note(noted_refusal(request), context)
             raise
         with metered(services, operation, request, context):
-            if channel is not None and operation.cancellable:
-                reply = await channel.hold(lambda: operation.handler(services, request, context))
+            work = _with_answers(lambda: operation.handler(services, request, context))
+            if channel is not None and (operation.cancellable or (ruled is not None and ruled.rules.asks)):
+                reply = await channel.hold(work)
             else:
-                reply = await operation.handler(services, request, context)
+                reply = await work()
         services.note(operation.note(request, reply), context)
         return reply
 
@@ -114,9 +116,27 @@ class ControlService:
             log.warning("what a client has left behind stays for now: %s", exc)
 
 
-def _ruled(rules: OverlayRules, branch_id: str | None) -> RuledCaller | None:
-    found = rules.for_everybody if branch_id is None else rules.for_branch(branch_id)
-    return RuledCaller(found) if found is not None else None
+def _ruled(services: Services, peer: Peer, branch_id: str | None) -> RuledCaller | None:
+    rules, questions = services.overlay.rules, services.questions
+    holding = rules.for_everybody if branch_id is None else rules.for_branch(branch_id)
+    if holding is None:
+        return None
+    asked_in = branch_id or services.overlay.default_id
+    return RuledCaller(holding, lambda path, what: questions.check(peer.caller.pid, asked_in, path, what))
+
+
+def _with_answers(work: Callable[[], Awaitable[wire.Reply]]) -> Callable[[], Awaitable[wire.Reply]]:
+    """Return *work*, begun again whenever somebody has answered a question that it needs."""
+
+    async def repeated() -> wire.Reply:
+        while True:
+            try:
+                return await work()
+            except AnswerNeeded as exc:
+                question = exc
+            await question.over()
+
+    return repeated
 
 
 def _decode(body: bytes) -> wire.Request:

@@ -71,6 +71,7 @@ class RuleSet:
     Attributes:
         rules: The rules, in their order.
         strictest: The strictest verb that one of them has.
+        asks: Whether one of them says `ask`.
     """
 
     def __init__(self, rules: Iterable[PathRule]) -> None:
@@ -80,6 +81,7 @@ class RuleSet:
         self.verdicts = [VERBS[rule.verb] for rule in inside]
         self.numbers = [number for number, rule in enumerate(self.rules) if not rule.is_outside]
         self.strictest = max(self.verdicts, default=ALLOW)
+        self.asks = ASK in self.verdicts
         self._states: dict[tuple[int, frozenset[_Position]], RuleState] = {}
         self._epoch = object()
         self.root = self.state(ALLOW, self._closed({(number, 0) for number, one in enumerate(self._patterns) if not one.floats}))

@@ -21,6 +21,7 @@ from agentfs_client import registry
 from agentfs_client.control import ControlClient
 from agentfs_host import mount_table, syncing
 from agentfsd import __version__
+from agentfsd.asking.questions import Questions
 from agentfsd.binding.binding_records import BindingRecords
 from agentfsd.binding.table import Bindings
 from agentfsd.control.control_file import ControlFile
@@ -28,6 +29,7 @@ from agentfsd.control.control_socket import ControlSocketServer, listen
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.handler_services import Services
 from agentfsd.control.service import ControlService
+from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import settings_file
 from agentfsd.daemon.maintenance import Maintenance
@@ -80,6 +82,8 @@ class Daemon:
         except sqlite3.DatabaseError as exc:
             raise unreadable(held.place.metadata, exc) from exc
         self.bindings = Bindings(BindingRecords(self.state.bindings))
+        self.questions = Questions(self._ask_limit_s, self.bindings.process_of)
+        self.overlay.rules.on_changed.append(self.questions.forget_answers)
         self.watch = LowerWatch(self.lower)
         self.started_ns = time.time_ns()
         self.manager = ServiceManager(awaited=config.foreground)
@@ -103,6 +107,7 @@ class Daemon:
                 measure=self.measure,
                 open_view=self.open_view,
                 identify=ProcessIdentifier(self.bindings, self.overlay),
+                questions=self.questions,
             )
         )
         self.server = ControlSocketServer(self.service)
@@ -130,6 +135,7 @@ class Daemon:
             descriptor_ioctl=descriptor_ioctl.TELL,
             homes=self.homes,
         )
+        self.mount.connections.questions = self.questions
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = descriptors.has_terminal()
@@ -165,6 +171,9 @@ class Daemon:
     def _remember(self, number: int, _: object) -> None:
         """Keep a signal that comes while the event loop does not listen. Its default action would leave a dead mount."""
         self._told_to_end = self._told_to_end or number == signal.SIGTERM or self._hangup_ends
+
+    def _ask_limit_s(self) -> float:
+        return declared_settings.parse_age(self.overlay.settings.values()["asks.timeout"])
 
     def record(self) -> registry.DaemonRecord:
         return registry.DaemonRecord(

@@ -64,7 +64,7 @@ class Connection:
         made = cls(
             shared, shared.overlay, shared.bindings, cache, cache.nodes, cache.handles, notifier,
             TreeAccess(shared.overlay, shared.bindings, cache.nodes, reviver),
-            PathGuard(shared.overlay, shared.bindings, tree_id),
+            PathGuard(shared, tree_id),
             KernelReplies(shared, cache), ChangeNotices(shared, cache, reviver),
         )  # fmt: skip
         shared.add(cache)

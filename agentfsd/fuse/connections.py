@@ -10,6 +10,7 @@ import os
 
 import trio
 
+from agentfsd.asking.questions import Questions
 from agentfsd.binding.table import Bindings
 from agentfsd.core import copyup
 from agentfsd.core.overlay import Overlay
@@ -33,6 +34,7 @@ class Connections:
 
     Attributes:
         moves_atime: Reading moves access times; False for a mount with noatime or ro.
+        questions: Where processes wait for answers about paths; None: nobody can be asked.
         forwarding: Gives out real descriptors, if the daemon does.
         doorway: Where the preloaded library asks for them.
         all: What the kernel holds through each connection, the oldest first.
@@ -44,6 +46,7 @@ class Connections:
         self.owner_uid = os.geteuid()
         self.moves_atime = True
         self.forwarding: Forwarding | None = None
+        self.questions: Questions | None = None
         self.doorway: InterposeServer | None = None
         self.traffic, self.identify = RequestCounters(), ProcessIdentifier(bindings, overlay)
         self.locks = LockService()

@@ -123,7 +123,9 @@ class FuseMount:
     def _serve_branch(self, fd: int, tree_id: str, io: str, device: int) -> native.NativeSession:
         connection = self._connection(tree_id)
         connection.cache.device = device
-        chosen: native.IoMode = _BEST if io == "auto" else cast(native.IoMode, io)
+        rules = self.connections.overlay.rules.for_branch(tree_id)
+        best: native.IoMode = "cached" if rules is not None and rules.asks else _BEST  # each open is asked about
+        chosen = best if io == "auto" else cast(native.IoMode, io)
         session = native.NativeSession(connection, self._reactor, fd, chosen)
         try:
             session.shake_hands()

@@ -4,10 +4,9 @@ On a connection that shows one branch only, the branch's rules hold for everybod
 all. At the mount point they hold for bound processes, and the rules of the mount for all others.
 """
 
-from agentfsd.binding.table import Bindings
-from agentfsd.core.overlay import Overlay
-from agentfsd.core.rule_checks import RuledCaller
+from agentfsd.core.rule_checks import Asking, RuledCaller
 from agentfsd.core.tree import Inode, Tree
+from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.nodes import DirNode
 from agentfsd.fuse.reply import CallContext
 
@@ -19,9 +18,10 @@ class PathGuard:
         rules: The rules of the overlay. While it is not ``active``, nothing needs to be asked here.
     """
 
-    def __init__(self, overlay: Overlay, bindings: Bindings, tree_id: str) -> None:
-        self.rules = overlay.rules
-        self._overlay, self._bindings, self._tree_id = overlay, bindings, tree_id
+    def __init__(self, shared: Connections, tree_id: str) -> None:
+        self._shared, self._tree_id = shared, tree_id
+        self._overlay, self._bindings = shared.overlay, shared.bindings
+        self.rules = shared.overlay.rules
 
     def of(self, ctx: CallContext, view_tree_id: str, tree: Tree) -> RuledCaller | None:
         """Return the caller if rules hold for it.
@@ -38,7 +38,13 @@ class PathGuard:
         else:
             branch_id = self._bindings.branch_of(ctx.pid)
         rules = self.rules.for_everybody if branch_id is None else self.rules.for_branch(branch_id)
-        return RuledCaller(rules) if rules is not None else None
+        if rules is None:
+            return None
+        return RuledCaller(rules, self._asking(ctx.pid, branch_id or tree.id) if rules.asks else None)
+
+    def _asking(self, tid: int, branch_id: str) -> Asking | None:
+        questions = self._shared.questions
+        return None if questions is None else lambda path, what: questions.check(tid, branch_id, path, what)
 
     def in_directory(self, ctx: CallContext, node: DirNode, tree: Tree) -> RuledCaller | None:
         """Return the caller if rules hold for it, and there are any."""

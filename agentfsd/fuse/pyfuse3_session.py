@@ -19,6 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyfuse3
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
+from agentfsd.asking.questions import AnswerNeeded
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode
 from agentfsd.fuse import pyfuse3_entries
@@ -39,7 +40,7 @@ from agentfsd.fuse.handles import DirHandle, FileHandle
 from agentfsd.fuse.name_reservations import NameReserved
 from agentfsd.fuse.notifier import all_taken
 from agentfsd.fuse.reply import AttributesReply, CallContext, LookupReply
-from agentfsd.fuse.request_profiling import look_closer
+from agentfsd.fuse.request_profiling import look_closer, note_refusal
 
 _BY_HANDLE = frozenset({"read", "write", "flush", "fsync", "release", "readdir", "releasedir", "fsyncdir"})
 _ABOUT_NONE = frozenset({"forget", "statfs"})
@@ -55,16 +56,18 @@ def _counted(method: _Method[_P, _T]) -> _Method[_P, _T]:
     op = method.__name__
 
     async def request(self: "_Requests", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        began_ns, failed = time.monotonic_ns(), 1
+        began_ns, failed = time.monotonic_ns(), errno.EIO
         node, tid = self.asked_about(op, args)  # asked now: RELEASE removes the handle
         try:
             reply = await method(self, *args, **kwargs)
             failed = 0
             return reply
-        except FUSEError:
+        except FUSEError as exc:
+            failed = exc.errno
             raise
         except Exception as exc:  # noqa: BLE001 - becomes an errno
-            raise FUSEError(errno_of(exc, op)) from None
+            failed = errno_of(exc, op)
+            raise FUSEError(failed) from None
         finally:
             self.count(op, time.monotonic_ns() - began_ns, failed, node, tid)
 
@@ -141,7 +144,7 @@ class _Requests(pyfuse3.Operations):
             try:
                 reply = handler(*args, **kwargs)
                 break
-            except NameReserved as exc:
+            except (NameReserved, AnswerNeeded) as exc:
                 await exc.over()
         if self._conn.changes.unsettled:
             await all_taken(self._conn.changes.take_unsettled())
@@ -163,9 +166,11 @@ class _Requests(pyfuse3.Operations):
         return (handle.node.id, 0) if isinstance(handle, DirHandle) else (0, 0)
 
     def count(self, op: str, took_ns: int, failed: int, node: int, tid: int) -> None:
-        """Count a request, its duration, and whether it *failed* (0 or 1); look closer at a slow one."""
+        """Count a request, its duration, and whether it *failed* (an errno, 0 if not); look closer at a slow or refused one."""
         tally = self._traffic.tally("fuse", op)
-        tally.errors += failed
+        if failed:
+            tally.errors += 1
+            note_refusal(self._conn, op, failed, node, tid)
         tally.total_ns += took_ns
         tally.classes[took_ns.bit_length()] += 1
         if took_ns > self._traffic.slow.limit_ns or self._traffic.profiles:

@@ -1,10 +1,12 @@
-"""Notes a slow request, and every request while a profile runs. Only such requests pay for this."""
+"""Notes a slow request, a refused one, and every request while a profile runs. Only such requests pay for this."""
 
 import os
 import time
 
+from agentfsd.escape import printable
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.nodes import DirNode, FileNode, NodeTable, VirtualNode
+from agentfsd.telemetry.refused_requests import CODES, RefusedRequest
 from agentfsd.telemetry.slow_requests import SlowOperation
 
 
@@ -23,6 +25,19 @@ def look_closer(connection: Connection, op: str, took_ns: int, node_id: int, tid
     who = connections.identify.of_thread(tid, tree_id)
     name = connections.identify.branch_name(who.branch_id)
     traffic.slow.note(SlowOperation(time.time_ns(), took_ns, op, where, name, who.branch_id, who.pid, who.command))
+
+
+def note_refusal(connection: Connection, op: str, code: int, node_id: int, tid: int) -> None:
+    """Count a request that was answered with an errno, if that means that the process may not do it."""
+    if code not in CODES:
+        return
+    place = _place(connection.nodes, node_id)
+    if place is None:  # a control request, which control/ notes itself
+        return
+    tree_id, path = place
+    connections = connection.shared
+    who = connections.identify.of_thread(tid, tree_id)
+    connections.traffic.refused.note(RefusedRequest(who.branch_id, op, code, printable(path), who.command))
 
 
 def _place(nodes: NodeTable, node_id: int) -> tuple[str, str] | None:

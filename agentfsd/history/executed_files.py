@@ -41,11 +41,17 @@ def find_executed(old: Tree, new: Tree, changed: Iterable[bytes], patterns: Sequ
     """
     files = []
     for path in sorted(set(changed)):
-        inode = _at(new, path)
-        if inode is not None and not inode.is_dir:
-            why = why_by_path(path, patterns) or _why(_at(old, path), inode, path)
-            files += [ExecutedFile(path, why)] if why else []
+        why = why_executed(old, new, path, patterns)
+        files += [ExecutedFile(path, why)] if why else []
     return files
+
+
+def why_executed(old: Tree, new: Tree, path: bytes, patterns: Sequence[str]) -> str:
+    """Return why a program runs a changed file, as find_executed() does; "" if none does."""
+    inode = _at(new, path)
+    if inode is None or inode.is_dir:
+        return ""
+    return why_by_path(path, patterns) or _why(_at(old, path), inode, path)
 
 
 def _why(old: Inode | None, new: Inode, path: bytes) -> str:

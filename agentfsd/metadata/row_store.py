@@ -367,6 +367,13 @@ class Store:
         """Return the inodes that stand for lower objects with several names, in any layer."""
         return [row[0] for row in self.db.execute("SELECT DISTINCT id FROM inode WHERE linked = 1")]
 
+    def files_of_lower(self) -> set[tuple[int, bytes]]:
+        """Return (inode id, path in the lower) of each stored file, in any layer, whose data is still the lower's."""
+        query = (
+            "SELECT id, lower_path FROM inode WHERE lower_path IS NOT NULL AND content = 0 AND nlink > 0 AND mode & 61440 = 32768"
+        )
+        return {(number, path) for number, path in self.db.execute(query)}
+
     def move_lower_paths(self, moved: dict[bytes, bytes]) -> None:
         rows = self.db.execute("SELECT id, layer, lower_path FROM inode WHERE lower_path IS NOT NULL")
         for number, layer, path in [row for row in rows if row[2] in moved]:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from agentfsd.telemetry.process_identity import ProcessIdentity
+from agentfsd.telemetry.refused_requests import RefusedRequests
 from agentfsd.telemetry.slow_requests import SlowOperationLog
 
 _CLASSES = 64  # of times: class n ends at 2^n ns
@@ -66,6 +67,7 @@ class RequestCounters:
         self.read_bytes = self.written_bytes = 0  # by requests; what the kernel reads and writes without a request is not counted
         self.profiles: list[ActivityProfile] = []
         self.slow = SlowOperationLog()
+        self.refused = RefusedRequests()
         self.lags_s: deque[float] = deque([0.0], maxlen=_LAGS)
 
     def tally(self, channel: str, op: str) -> OperationCounter:

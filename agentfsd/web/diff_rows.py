@@ -28,6 +28,7 @@ class ChangeRow(msgspec.Struct, kw_only=True, omit_defaults=True):
         key: The path, encoded for addresses.
         path: The path, for people.
         was: The path before a rename, for people.
+        executed: Why a program of the user would run the file.
     """
 
     status: str
@@ -36,6 +37,7 @@ class ChangeRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     was: str = ""
     was_key: str = ""
     note: str = ""
+    executed: str = ""
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -79,7 +81,13 @@ def _change_row(change: wire.Change) -> ChangeRow:
     if change.status == "D" or set(change.what) - {"content"}:
         notes += [aspect for aspect in change.what if aspect != "content"]
     return ChangeRow(
-        status=change.status, key=key(path), path=visible(path) or ".", was=visible(was), was_key=key(was), note=", ".join(notes)
+        status=change.status,
+        key=key(path),
+        path=visible(path) or ".",
+        was=visible(was),
+        was_key=key(was),
+        note=", ".join(notes),
+        executed=change.executed,
     )
 
 

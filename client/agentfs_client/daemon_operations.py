@@ -142,6 +142,11 @@ class DaemonOperations:
         return ask(wire.BranchUnbind(pid=pid), wire.Done, _nothing)
 
     @operation
+    def refusals(self, branch: str | None = None) -> Question[list[wire.RefusedCount]]:
+        """Return which requests to the mount were refused in a branch since the daemon started. See wire.RefusedCount."""
+        return ask(wire.RefusalList(branch=branch), wire.RefusalsReply, lambda reply: reply.refusals)
+
+    @operation
     def bindings(self) -> Question[list[wire.Binding]]:
         return ask(wire.BranchBindings(), wire.BindingsReply, lambda reply: reply.bindings)
 
@@ -304,6 +309,20 @@ class DaemonOperations:
     def test_rules(self, paths: Sequence[str], branch: str | None = None) -> Question[list[wire.PathVerdict]]:
         """Return what the rules of a branch say about paths. One that ends with a slash is a directory."""
         return ask(wire.RulesTest(paths=list(paths), branch=branch), wire.VerdictsReply, lambda reply: reply.verdicts)
+
+    @operation
+    def list_asks(
+        self, branch: str | None = None, *, wait: bool = False, known: Sequence[int] = ()
+    ) -> Question[list[wire.PathQuestion]]:
+        """Return the processes that wait for an answer. With *wait*, return once there is one that is not in *known*."""
+        return ask(wire.AsksList(branch=branch, wait=wait, known=list(known)), wire.AsksReply, lambda reply: reply.asks)
+
+    @operation
+    def answer_ask(
+        self, number: int, *, allow: bool, lasts: Literal["once", "session", "rule"] = "once"
+    ) -> Question[wire.PathQuestion]:
+        """Answer a question and return it. See wire.AsksAnswer."""
+        return ask(wire.AsksAnswer(id=number, allow=allow, lasts=lasts), wire.AsksReply, lambda reply: reply.asks[0])
 
     @operation
     def obey_rules(self, branch: str) -> Question[str]:

@@ -109,7 +109,7 @@ class Change(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     ``status`` is A added, M content, D deleted, R renamed (and perhaps changed), T type, m mode or owner, or x extended
     attributes. ``what`` lists all differences: content, type, mode, owner, xattrs. Sizes are in bytes, -1 on a side without such
-    a file.
+    a file. ``executed`` says why a program of the user would run the file, or obey it, once it is in the real directory.
     """
 
     status: str
@@ -117,6 +117,21 @@ class Change(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     new_size: int
     lower_moved: bool = False
     what: tuple[str, ...] = ()
+    executed: str = ""
+
+
+class RefusedCount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Requests to the mount of one kind that were refused.
+
+    ``op`` is the FUSE operation, ``why`` the errno's name, ``command`` the process's command name, "" if unknown. ``path`` is the
+    file or directory; the directory for a name that was to be made or removed.
+    """
+
+    op: str
+    path: str
+    why: str
+    count: int
+    command: str = ""
 
 
 def exact_path(path: str, raw_path: str) -> bytes:
@@ -254,6 +269,18 @@ class RuleInScope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     verb: str
     pattern: str
     branch: str = ""
+
+
+class PathQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A process that waits for an answer. ``what`` is read, write or change: make, remove or rename that name."""
+
+    id: int
+    branch: str
+    pid: int
+    command: str
+    path: str
+    what: str
+    asked_ns: int
 
 
 class PathVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,9 @@ from agentfs_client.facts import (
     FilePatch,
     MergedPath,
     PathName,
+    PathQuestion,
     PathVerdict,
+    RefusedCount,
     RepositoryChange,
     RuleInScope,
     UndoEntry,
@@ -195,6 +197,12 @@ class RulesReply(Reply, frozen=True, kw_only=True, tag="rules"):
     rules: list[RuleInScope]
 
 
+class AsksReply(Reply, frozen=True, kw_only=True, tag="asks"):
+    """The questions that wait, the oldest first; after an answer: the question that it was for."""
+
+    asks: list[PathQuestion]
+
+
 class VerdictsReply(Reply, frozen=True, kw_only=True, tag="rules.verdicts"):
     verdicts: list[PathVerdict]
 
@@ -330,6 +338,12 @@ class TopReply(Reply, frozen=True, kw_only=True, tag="top.ok"):
     read_bytes: int
     written_bytes: int
     lag_ns: int
+
+
+class RefusalsReply(Reply, frozen=True, kw_only=True, tag="refusals"):
+    """Refused requests, the latest kinds last."""
+
+    refusals: list[RefusedCount]
 
 
 class AuditReply(Reply, frozen=True, kw_only=True, tag="audit.ok"):

@@ -33,6 +33,12 @@ class Top(Request, frozen=True, kw_only=True, tag="top"):
     seconds: float = 1.0
 
 
+class RefusalList(Request, frozen=True, kw_only=True, tag="refusal.list"):
+    """Ask which requests to the mount were refused in a branch since the daemon started. None: in the caller's branch."""
+
+    branch: str | None = None
+
+
 class AuditList(Request, frozen=True, kw_only=True, tag="audit.list"):
     """Ask who changed what.
 
@@ -330,6 +336,29 @@ class RulesTest(Request, frozen=True, kw_only=True, tag="rules.test"):
 
     paths: list[str]
     branch: str | None = None
+
+
+class AsksList(Request, frozen=True, kw_only=True, tag="asks.list"):
+    """Ask which processes wait for an answer because a rule says ``ask``. A bound caller sees those of its own branch.
+
+    With ``wait``, the reply comes as soon as one waits that is not in ``known``; on the socket only.
+    """
+
+    branch: str | None = None
+    wait: bool = False
+    known: list[int] = []
+
+
+class AsksAnswer(Request, frozen=True, kw_only=True, tag="asks.answer"):
+    """Answer a question.
+
+    ``lasts`` is ``once`` (this process and this path), ``session`` (every process of the branch, until the daemon ends or the
+    rules change), or ``rule`` (a rule of the branch about this path).
+    """
+
+    id: int
+    allow: bool
+    lasts: Literal["once", "session", "rule"] = "once"
 
 
 class RulesObey(Request, frozen=True, kw_only=True, tag="rules.obey"):

@@ -156,7 +156,7 @@ def test_what_main_had_changed_already_is_no_change_of_a_fresh_branch(mounted: M
     assert done.stdout == "changed in main\n"
     assert done.stderr.splitlines()[:3] == [
         f"agentfsd: 1 change in branch {name}; the real files are as they were", "  D sub/inner",
-        f"  show it:    agentfsd diff main {name}",
+        f"  show it:    agentfsd diff --own {name}",
     ]  # fmt: skip
 
 

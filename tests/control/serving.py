@@ -8,6 +8,7 @@ from pathlib import Path
 
 import trio
 
+from agentfsd.asking.questions import Questions
 from agentfsd.binding.table import Bindings
 from agentfsd.control.control_socket import ControlSocketServer, listen
 from agentfsd.control.daemon_info import DaemonInfo
@@ -20,7 +21,13 @@ from tests.overlays import Opened
 
 def services_for(overlay: Overlay, bindings: Bindings, info: DaemonInfo) -> Services:
     """What a daemon without a mount has."""
-    return Services(overlay=overlay, bindings=bindings, info=info, identify=ProcessIdentifier(bindings, overlay))
+    return Services(
+        overlay=overlay,
+        bindings=bindings,
+        info=info,
+        identify=ProcessIdentifier(bindings, overlay),
+        questions=Questions(lambda: 60, bindings.process_of),
+    )
 
 
 @contextmanager

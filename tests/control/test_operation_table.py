@@ -12,12 +12,12 @@ from agentfsd.types import Caller
 from tests.overlays import Opened
 
 FOR_BOUND_PROCESSES = {
-    "hello", "status", "capabilities", "top", "events", "audit.list", "interpose.get",
+    "hello", "status", "capabilities", "top", "events", "audit.list", "refusal.list", "interpose.get",
     "branch.show", "snapshot.create", "snapshot.list", "snapshot.show", "snapshot.delete", "log", "restore",
     "diff", "diff.files", "diff.patch", "fd.open", "fd.dup", "fd.sync",
     "file.stat", "file.list", "file.count", "file.open", "file.read", "file.create", "file.write", "file.commit", "file.close",
     "file.mkdir", "file.rename", "file.delete",
-    "rules.list", "rules.test", "rules.obey",
+    "rules.list", "rules.test", "rules.obey", "asks.list",
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.history import commit, settling
 from agentfsd.history.commit import Plan, Rule
+from agentfsd.history.kept_files import keep_for_others
 from agentfsd.lower import commit_writer
 from tests.compare import describe
 from tests.overlays import OWNER, Opened
@@ -265,6 +266,7 @@ def commit_lower(
         found = plan(opened, tree, wanted, rule, name=ref, as_branches=as_branches)
         if found.conflicts or not found.steps:
             return found
+        list(keep_for_others(opened.overlay, branch_id, found.steps))
         journal = opened.base / "commit"
         journal.mkdir(exist_ok=True)
         made = commit_writer.stage(opened.lower, str(journal), found.steps, note={})

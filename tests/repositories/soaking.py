@@ -214,7 +214,11 @@ class Soak:
             [*AGENTFSD, arguments[0], "-m", str(self.mounted.path), *arguments[1:]],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        time.sleep(self.chance.uniform(0.3, 1.2))
+        deadline = time.monotonic() + self.chance.uniform(0.5, 3)
+        while process.poll() is None and not self._journal() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(self.chance.uniform(0, 0.06))
+        self.count("kills of a commit that had begun" if self._journal() else "kills")
         self.mounted.kill()
         said = process.communicate()[0]
         for shell in self._shells.values():
@@ -222,8 +226,10 @@ class Soak:
             shell.communicate()
         self._shells.clear()
         self.mounted.mount()
-        self.count("kills")
         return said, False
+
+    def _journal(self) -> bool:
+        return any(self.mounted.state.glob("commit.*"))
 
     def _expect_nothing_lost(
         self, place: str, before: dict[str, Look], after: Look, sources: list[str], what: str, all_of: list[str]
@@ -249,7 +255,7 @@ class Soak:
         assert not (faults := self.mounted.fsck()), faults
 
     def step(self) -> None:
-        what = self.chance.choices(["work", "merge", "commit", "kill merge", "kill commit"], [60, 16, 10, 1, 1])[0]
+        what = self.chance.choices(["work", "merge", "commit", "kill merge", "kill commit"], [60, 16, 10, 1, 3])[0]
         if what == "work":
             self.work()
         elif what.endswith("merge"):

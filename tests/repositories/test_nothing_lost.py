@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agentfsd.core import directory_entries
 from agentfsd.history.merge import Rules
 from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, commit, git, start
@@ -145,6 +146,17 @@ def test_a_source_that_is_left_out_takes_nothing_from_the_next_one(agents: Agent
     agents.commit("one", {"c": "c\n"}, "one's again")
     agents.merge("one", "two", "three", into="main", rules=Rules())
     shown(agents, "main")
+
+
+def test_a_moved_file_stays_whose_source_another_branch_removes(agents: Agents) -> None:
+    tree = agents.opened.tree("one")
+    directory_entries.rename(tree, tree.root, b"a", tree.root, b"moved")
+    directory_entries.rename(tree, tree.walk(b"docs"), b"c", tree.root, b"also")
+    agents.commit("two", {"a": None, "docs/c": "another\n"}, "two's")
+    into_lower(agents, "two")
+    place = shown(agents, "one")
+    assert [(place / name).read_text() for name in ("moved", "also")] == ["a\n", "c\n"]
+    assert not (place / "a").exists()
 
 
 # -- linked worktrees

@@ -5,14 +5,19 @@ One mount serves all tests here; each makes its own branch.
 
 import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.mounted import Mounted, needs_fuse, needs_namespaces
+from agentfs_client import wire
+from agentfs_client.control import ControlClient
+from tests.mounted import AGENTFSD, Mounted, needs_fuse, needs_namespaces
 
 SECRET = "nobody's business\n"
 RULES = ("hide .env*", "deny secrets/**", "deny *.key", "ro .git/hooks/**", "allow secrets/README")
@@ -172,3 +177,117 @@ print(json.dumps([before, tried(read, 'plain'), tried(os.stat, 'second-name'), '
     assert json.loads(out) == [["plain\n", "done", True], "EACCES", "ENOENT", False]
     ruled.cli("branch create", "child", "--from", "later")
     assert {rule["pattern"] for rule in ruled.json("rules", "-b", "child") if rule["branch"] == "child"} == {"plain", "second-*"}
+
+
+def asking(mounted: Mounted, known: int = 0) -> dict[str, Any]:
+    """Waits until a process asks; *known* questions do not count."""
+    with ControlClient.connect(str(mounted.record().socket)) as client:
+        question = client.list_asks(wait=True, known=list(range(known + 1)))[-1]
+    return {"id": question.id, "path": question.path, "what": question.what, "branch": question.branch}
+
+
+@pytest.mark.parametrize("view", ["pid", "namespace"])
+def test_a_process_waits_for_the_answer_while_others_go_on(ruled: Mounted, view: str) -> None:
+    branch = f"asks-{view}"
+    ruled.cli("branch create", branch)
+    ruled.cli("rules add", "-b", branch, "ask plain", "ask sub/new")
+    script = """
+os.chdir(sys.argv[1])
+print(json.dumps([tried(read, 'plain'), tried(read, 'plain'), tried(write, 'sub/new', os.O_WRONLY | os.O_CREAT),
+                  tried(write, 'sub/new', os.O_WRONLY | os.O_CREAT)]))
+"""
+    process = ruled.start(branch, sys.executable, "-c", HEAD + script, str(ruled.path), view=view, stdout=subprocess.PIPE)
+    first = asking(ruled)
+    assert (first["path"], first["what"], first["branch"]) == ("plain", "read", branch)
+    assert ruled.sh(branch, "cat secrets/README") == "read me\n"
+    assert ruled.run(branch, *AGENTFSD, "asks", "answer", str(first["id"]), "allow", check=False).returncode == 1
+    ruled.cli("asks answer", str(first["id"]), "allow")
+    second = asking(ruled, first["id"])
+    assert (second["path"], second["what"]) == ("sub/new", "change")
+    ruled.cli("asks answer", str(second["id"]), "deny", "--for", "rule")
+    assert json.loads(process.communicate(timeout=60)[0]) == ["plain\n", "plain\n", "EACCES", "EACCES"]
+    assert "/sub/new" in {rule["pattern"] for rule in ruled.json("rules", "-b", branch)}
+    other = ruled.start(branch, "cat", "plain", view=view, stdout=subprocess.PIPE)
+    third = asking(ruled, second["id"])
+    ruled.cli("asks answer", str(third["id"]), "allow", "--for", "session")
+    assert other.communicate(timeout=60)[0] == "plain\n"
+    assert ruled.run(branch, "cat", "plain", view=view).stdout == "plain\n"
+
+
+def test_a_question_ends_by_time_and_with_the_process(ruled: Mounted) -> None:
+    ruled.cli("branch create", "asks-late")
+    ruled.cli("rules add", "-b", "asks-late", "ask plain")
+    process = ruled.start("asks-late", "sh", "-c", "cat plain & wait; echo ended", view="namespace", stdout=subprocess.PIPE)
+    asked = asking(ruled)
+    with ControlClient.connect(str(ruled.record().socket)) as client:
+        (question,) = client.list_asks()
+        os.kill(question.pid, signal.SIGKILL)
+        assert process.communicate(timeout=60)[0] == "ended\n"
+        assert client.list_asks() == []
+    assert ruled.cli("asks answer", str(asked["id"]), "allow", check=False).returncode == 1
+    ruled.cli("policy set", "asks.timeout", "0.2")
+    try:
+        assert ruled.run("asks-late", "cat", "plain", check=False).returncode == 1
+    finally:
+        ruled.cli("policy set", "asks.timeout", "2m")
+
+
+def test_over_the_socket_the_rules_are_the_same(ruled: Mounted) -> None:
+    """The attacker speaks the protocol: files, patches, restores and descriptors, as a bound process and as one that obeys."""
+    ruled.cli("branch create", "spoken")
+    (ruled.subtree("spoken") / "my.key").write_text("changed\n")
+    (ruled.subtree("spoken") / ".env").write_text("changed\n")
+    ruled.cli("snapshot create", "-b", "spoken", "spoken-1")
+    (ruled.subtree("spoken") / "my.key").write_text("again\n")
+    script = """
+from agentfs_client import wire
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError
+from agentfs_client import wire
+def said(work, *args, **more):
+    try: found = work(*args, **more)
+    except AgentFSError as exc: return exc.code
+    except OSError as exc: return errno.errorcode[exc.errno]
+    return found.code if isinstance(found, wire.Error) else repr(found)
+with ControlClient.connect(sys.argv[1]) as client:
+    ask = lambda request: client.ask(request, wire.Reply)
+    found = {
+        'read': [said(ask, wire.FileOpen(path=path, read_bytes=99, branch=sys.argv[2] or None)) for path in ('my.key', '.env')],
+        'past': [said(ask, wire.FileOpen(path=path, read_bytes=99, branch='spoken-1')) for path in ('my.key', '.env')],
+        'list': said(ask, wire.FileList(path='', branch=sys.argv[2] or None)),
+        'patch': said(client.patches, 'spoken'), 'diff': said(client.diff, 'spoken'),
+        'rename': said(ask, wire.FileRename(path='secrets', to='mine', branch=sys.argv[2] or None)),
+        'restore': said(client.restore, 'spoken-1', 'spoken'), 'rules': said(client.remove_rules, ['deny *.key']),
+    }
+print(json.dumps(found))
+"""
+    found = python(ruled, script, ruled.record().socket, "spoken", branch="spoken")
+    assert found["read"] == found["past"] == ["EACCES", "ENOENT"]
+    assert ".env" not in found["list"] and ".env" not in found["diff"] and "my.key" in found["diff"]
+    assert "changed" not in found["patch"] and "again" not in found["patch"] and ".env" not in found["patch"]
+    assert (found["rename"], found["restore"], found["rules"]) == ("EXDEV", "ruled", "outside-branch")
+    with ControlClient.connect(str(ruled.record().socket)) as client:
+        opening = wire.FileOpen(path="my.key", read_bytes=99, branch="spoken")
+        assert client.ask(opening, wire.FileOpened).data == b"again\n"
+        client.obey_rules("spoken")
+        assert client.ask(opening, wire.Error).code == "EACCES"
+
+
+def test_paths_outside_the_workspace_are_covered(ruled: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (".ssh/id_x", ".ssh/id_x.pub", ".aws/keys", ".profile", "other"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(SECRET)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ruled.cli("branch create", "outside")
+    texts = ["deny ~/.ssh/id_*", "allow ~/.ssh/*.pub", f"hide /{tmp_path}/.aws/**", "ro ~/.profile"]
+    ruled.cli("rules add", "-b", "outside", *texts)
+    script = """
+os.chdir(os.environ['HOME'])
+print(json.dumps([tried(read, '.ssh/id_x'), tried(read, '.ssh/id_x.pub'), tried(os.listdir, '.aws'), tried(read, '.profile'),
+                  tried(write, '.profile'), tried(write, 'other')]))
+"""
+    found = python(ruled, script, view="zero-message", branch="outside")
+    assert found == ["", SECRET, [], SECRET, "EROFS", "done"]
+    assert (tmp_path / ".profile").read_text() == (tmp_path / ".ssh" / "id_x").read_text() == SECRET
+    said = ruled.run("outside", "true", view="pid").stderr
+    assert "without a mount namespace" in said

@@ -122,9 +122,13 @@ def _show_changes(reply: wire.ChangesReply, as_json: bool, *, paged: bool) -> No
     else:
         for repository in reply.repositories:
             printing.note(status_text.in_repository(repository.path_bytes, repository.sentence))
-        lines = (f"{change.status}\t{printing.renamed(change)}{_moved(change)}" for change in reply.changes)
+        lines = (f"{change.status}\t{printing.renamed(change)}{_moved(change)}{_executed(change)}" for change in reply.changes)
         pager.show(lines, wanted=paged)
 
 
 def _moved(change: wire.Change) -> str:
     return "\t(the lower changed since)" if change.lower_moved else ""
+
+
+def _executed(change: wire.Change) -> str:
+    return f"\t(runs on your side: {change.executed})" if change.executed else ""

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,18 +19,19 @@ from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Failure, converse, mount_option, refusals
 from agentfsd.cli.connect import daemon_start, mount_finder
 from agentfsd.cli.output import printing
+from agentfsd.cli.run_watch import RunWatch
 from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
 from agentfsd.cli.sandbox.layout import RunPlan
 from agentfsd.cli.sandbox.options import confine_options
+from agentfsd.cli.sandbox.outside_rules import outside_places
 from agentfsd.cli.sandbox.profiles import Asked
 from agentfsd.cli.sandbox.view import View
-from agentfsd.control import status_text
 from agentfsd.domain_errors import Refusal
-from agentfsd.history.executed_paths import why_by_path
 from agentfsd.state import state_directory
 from agentfsd.types import CONTROL_DIR as CONTROL_NAME
 
 CONTROL_DIR = os.fsdecode(CONTROL_NAME)
+_REPORTS = {"yes": "text", "no": ""}  # values of the setting run.report
 
 _TAG_CHARACTERS = 60
 _WORDS = (
@@ -76,6 +78,13 @@ _branch_options = (
         is_flag=True,
         help="Preload a library through which programs get real file descriptors, and read and write past the daemon.",
     ),
+    click.option(
+        "--report",
+        "report",
+        flag_value="text",
+        help="Then report on standard error what was refused, and what changed elsewhere.",
+    ),
+    click.option("--json", "report", flag_value="json", help="Report that as one line of JSON, the last of standard error."),
 )
 
 
@@ -87,13 +96,15 @@ _branch_options = (
 @_branch_options[4]
 @_branch_options[5]
 @_branch_options[6]
+@_branch_options[7]
+@_branch_options[8]
 @confine_options
 @mount_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=shell_completion.files)
 @click.pass_context
 def run(
     ctx: click.Context, branch: str | None, new: bool, source: str | None, io: str, around: bool, no_namespace: bool,
-    forwarded: bool, asked: Asked, named: str | None, command: tuple[str, ...],
+    forwarded: bool, report: str | None, asked: Asked, named: str | None, command: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run a command in a branch.
 
@@ -107,15 +118,18 @@ def run(
       agentfsd run -b fix-1 --new -- my-agent
       agentfsd run -b fix-1 --snapshot -- make
       agentfsd run --confine strict --write ~/.cache -- my-agent
+      agentfsd run --home overlay --report -b fix-1 -- my-agent
       agentfsd interpose set enabled=on && agentfsd run -b fix-1 --interpose -- make
     """
     io = "none" if no_namespace else io
-    ctx.exit(run_command(branch, new, source, io, named, command, around=around, forwarded=forwarded, asked=asked))
+    ctx.exit(
+        run_command(branch, new, source, io, named, command, around=around, forwarded=forwarded, asked=asked, report=report or "")
+    )
 
 
 def run_command(
     branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *,
-    around: bool = False, forwarded: bool = False, asked: Asked | None = None,
+    around: bool = False, forwarded: bool = False, asked: Asked | None = None, report: str = "",
 ) -> int:  # fmt: skip
     """Run a command in a branch and return its exit code.
 
@@ -129,6 +143,7 @@ def run_command(
         around: Take a snapshot before and after.
         forwarded: Preload the library that gets real descriptors.
         asked: The options of confinement.
+        report: How to report what the run did: text, json, or "" for what the setting says.
     """
     directory = _current_directory()
     mount, daemon = converse(lambda: _find(named, directory))
@@ -142,19 +157,42 @@ def run_command(
         is_barred = io == "auto" and namespace_trial.would_bar(mount.mountpoint)
         confinement = profiles.decide(asked or Asked(), daemon.policy(), chosen.name)
         by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
-        plan = None if confinement.is_plain else layout.plan(confinement, mount.mountpoint, [shown_at, *others])
+        rules = daemon.list_rules(chosen.id)
+        ruled = outside_places(rules, reopened=(confinement.home, confinement.rest) == ("rw", "rw"))
+        plan = None
+        if not confinement.is_plain or ruled:
+            plan = layout.plan(confinement, mount.mountpoint, [shown_at, *others], ruled)
+        if ruled and by_process:
+            _tell_lacking([f"rules about {printing.plural(len(ruled), 'path')} outside the workspace, without a mount namespace"])
         home = plan.layered_home if plan is not None else ""
         views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred, home=home)
+        watch = RunWatch(mount, daemon, chosen, plan, report or _REPORTS[daemon.policy().get("run.report", "no")])
         order = runner.Command(
-            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan, _tell_lacking
-        )
+            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan, _tell_lacking,
+            watch.directories(),
+        )  # fmt: skip
         if around:
             daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
-        ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
+        with _told_of_questions(mount, chosen, rules):
+            ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
         if around:
             daemon.create_snapshot(chosen.id, tag=f"after: {_shown_command(command)}", around_run=True)
-        _report(daemon, chosen, ended, made_up=branch is None, wanted=branch is None or _is_hidden(mount))
+        watch.tell(ended, made_up=branch is None, summarized=branch is None or _is_hidden(mount))
     return ended.exit_code
+
+
+@contextlib.contextmanager
+def _told_of_questions(mount: locate.Mount, branch: wire.Branch, rules: Iterable[wire.RuleInScope]) -> Iterator[None]:
+    """Print on this terminal which processes of the branch wait for permission, if any rule says `ask`."""
+    if not any(rule.verb == "ask" for rule in rules):
+        yield
+        return
+    command = [sys.executable, "-P", "-m", "agentfsd.cli.main", "asks", "follow", "-m", mount.mountpoint, "-b", branch.name]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as teller:
+        try:
+            yield
+        finally:
+            teller.terminate()
 
 
 def _preloaded(daemon: ControlClient) -> dict[str, str]:
@@ -319,45 +357,3 @@ def _with_home(plan: RunPlan | None, view: View) -> RunPlan | None:
 
 def _tell_lacking(missing: Sequence[str]) -> None:
     printing.note(f"not fully confined: the kernel refuses {'; '.join(missing)}")
-
-
-def _report(daemon: ControlClient, branch: wire.Branch, ended: runner.Ended, made_up: bool, wanted: bool) -> None:
-    """Print what the command changed and what to do about it. An error here does not change the exit code."""
-    if ended.left_behind and sys.stderr.isatty():
-        printing.note(f"{printing.plural(len(ended.left_behind), 'process', 'processes')} still running in {branch.name}")
-    if not wanted:
-        return
-    try:
-        reply = daemon.changes(b=branch.id, own=True)
-        if reply.changes or reply.repositories:
-            _show_changes(branch, reply, daemon.policy().get("executed.paths", "").split())
-        elif made_up and not ended.left_behind and not daemon.list_snapshots(branch.id):
-            daemon.discard(branch.id, keep=False)  # without undo: all that it can hold are changes that were taken back
-            printing.note(f"nothing changed; branch {branch.name} is gone again")
-        else:
-            printing.note(f"nothing changed in branch {branch.name}")
-    except AgentFSError as exc:
-        printing.fail(exc.message, exc.hint)
-
-
-def _why_executed(change: wire.Change, patterns: Sequence[str]) -> str:
-    return "" if change.status == "D" else why_by_path(change.path_bytes, patterns)
-
-
-def _show_changes(branch: wire.Branch, reply: wire.ChangesReply, patterns: Sequence[str]) -> None:
-    changes = reply.changes
-    printing.note(f"{printing.plural(len(changes), 'change')} in branch {branch.name}; the real files are as they were")
-    executed = {change.path_bytes: why for change in changes if (why := _why_executed(change, patterns))}
-    for path, why in list(executed.items())[: printing.SHOWN_PATHS]:
-        printing.detail(f"{printing.quoted(path)}: {why}; commit and merge refuse it without --hooks")
-    for repository in reply.repositories:
-        printing.detail(status_text.in_repository(repository.path_bytes, repository.sentence))
-    for change in changes[: printing.SHOWN_PATHS]:
-        printing.detail(f"{change.status} {printing.quoted(change.path_bytes)}")
-    if len(changes) > printing.SHOWN_PATHS:
-        click.echo(f"  ... and {len(changes) - printing.SHOWN_PATHS} more", err=True)
-    own = "--own " if branch.base else ""  # without it, the changes of the base would be shown as well
-    click.echo(f"  show it:    agentfsd diff {own}{branch.name}", err=True)
-    click.echo(f"  go on:      agentfsd run -b {branch.name} -- COMMAND      (it is kept until you discard it)", err=True)
-    click.echo(f"  keep it:    agentfsd commit {branch.name}", err=True)
-    click.echo(f"  discard it: agentfsd discard {branch.name}", err=True)

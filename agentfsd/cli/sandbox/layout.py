@@ -72,13 +72,14 @@ class RunPlan:
         return replace(self, places=tuple(replace(each, how="ro") if each.how == "overlay" else each for each in self.places))
 
 
-def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> RunPlan:
+def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str], ruled: Sequence[Place] = ()) -> RunPlan:
     """Plan a run.
 
     Args:
         confinement: What to confine.
         mountpoint: The mount point of the run's daemon.
         targets: The paths at which the run shows its branch.
+        ruled: Places that rules by path make: see outside_rules.py. A place that an option names goes before them.
 
     Raises:
         Refusal: A place cannot be shown as requested.
@@ -88,7 +89,7 @@ def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str]) -> R
     record = next((each for each in records if each.mountpoint == mountpoint and each.alive()), None)
     views = _views(record, targets, table) if confinement.covers else []
     shown = [*targets, *(view.path for view in views)]
-    places = _places(confinement, shown, table)
+    places = _with_ruled(_places(confinement, shown, table), ruled, shown)
     gone = [place.path for place in places if place.how in ("fresh", "hide")]
     covers = [
         cover for cover in (_covers(record, records, shown, table) if confinement.covers else [])
@@ -212,6 +213,18 @@ def _places(confinement: Confinement, shown: Sequence[str], table: Sequence[Moun
             _check(path, shown)
             places.append(Place(path, how))  # type: ignore[arg-type]
     return sorted(places, key=lambda place: place.path.count("/") if place.path != "/" else 0)
+
+
+def _with_ruled(places: list[Place], ruled: Sequence[Place], shown: Sequence[str]) -> list[Place]:
+    """Add places of rules. Leave out those in the workspace or above it, and those in what is hidden anyway."""
+    gone = [place.path for place in places if place.how in ("fresh", "hide")]
+    named = {place.path for place in places}
+    added = [
+        place for place in ruled
+        if place.path not in named and not any(_hides(place.path, path) for path in shown)
+        and not any(is_within(place.path, path) for path in gone)
+    ]  # fmt: skip
+    return sorted([*places, *added], key=lambda place: place.path.count("/") if place.path != "/" else 0)
 
 
 def _check(path: str, shown: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -37,6 +37,7 @@ class Command:
     """The command to run. Without a ``view`` it sees what every process sees.
 
     ``plan``: what else to confine. ``lacking`` is called with the parts of it that could not be done, before the command starts.
+    ``watched``: directories in the command's view, of which Ended has descriptors.
     """
 
     argv: Sequence[str]
@@ -46,14 +47,16 @@ class Command:
     bind: Callable[[int], None]
     plan: RunPlan | None = None
     lacking: Callable[[Sequence[str]], None] = lambda missing: None
+    watched: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended. ``left_behind`` are its descendants that still run."""
+    """How a command ended. ``left_behind`` are its descendants that still run; ``kept``: the watched directories."""
 
     exit_code: int
     left_behind: list[int]
+    kept: Mapping[str, int] = field(default_factory=dict)
 
 
 class NamespaceError(Exception):
@@ -81,7 +84,7 @@ def run(command: Command) -> Ended:
     caught = _PASSED | {signal.SIGCHLD}
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, caught)
     try:
-        child = _start(command, old_mask)
+        child, kept = _start(command, old_mask)
         code = _wait(child, caught)
     except _CannotExec as exc:
         return Ended(exc.exit_code, [])
@@ -90,7 +93,7 @@ def run(command: Command) -> Ended:
     left = descendants(os.getpid(), before)
     for pid in left:
         _bind_if_alive(command.bind, pid)
-    return Ended(code, left)
+    return Ended(code, left, kept)
 
 
 class _CannotExec(Exception):
@@ -102,7 +105,7 @@ class _CannotExec(Exception):
 # -- starting ---------------------------------------------------------------------------------------------------------
 
 
-def _start(command: Command, mask: set[int | signal.Signals]) -> int:
+def _start(command: Command, mask: set[int | signal.Signals]) -> tuple[int, dict[str, int]]:
     report_read, report_write = os.pipe()  # both ends are closed on exec
     go, childs_go = socket.socketpair()
     child = os.fork()
@@ -117,6 +120,7 @@ def _start(command: Command, mask: set[int | signal.Signals]) -> int:
             missing = _expect(reports.readline(), "ready", command)
             if missing:
                 command.lacking(missing)
+            kept = dict(zip(command.watched, _received(go, len(command.watched)), strict=False))
             command.bind(child)
             go.send(b"g")
             _expect(reports.readline(), "", command)
@@ -124,7 +128,15 @@ def _start(command: Command, mask: set[int | signal.Signals]) -> int:
             go.close()  # the child sees the end of the pipe and leaves
             os.waitpid(child, 0)
             raise
-    return child
+    return child, kept
+
+
+def _received(go: socket.socket, count: int) -> list[int]:
+    """The descriptors of watched directories, close-on-exec."""
+    descriptors = socket.recv_fds(go, 1, count)[1] if count else []
+    for fd in descriptors:
+        os.set_inheritable(fd, False)
+    return descriptors
 
 
 def _become(command: Command, mask: set[int | signal.Signals], report: int, go: socket.socket) -> None:
@@ -139,6 +151,9 @@ def _become(command: Command, mask: set[int | signal.Signals], report: int, go: 
         confinement.confine(strictly=command.plan is not None and command.plan.confinement.is_strict)
         if command.plan is not None and command.plan.confinement.covers:
             enclosing.close_directories()
+        if command.watched:
+            watched = [os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for path in command.watched]
+            socket.send_fds(go, [b"w"], watched)
         _tell(report, _Report("ready", missing=tuple(missing)))
         _wait_for_word(go)
         stage = "chdir"

@@ -23,6 +23,7 @@ from agentfsd.control.request_context import RequestContext
 from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import commit, merging, paths, settling
+from agentfsd.history.kept_files import keep_for_others
 from agentfsd.history.lower_commits import LowerCommits, Progress, WriteOutcome
 from agentfsd.history.merge import PathConflict, Rules
 from agentfsd.history.merging import Merged
@@ -72,6 +73,7 @@ async def _commit_to_lower(
         if plan.conflicts or request.dry_run or not plan.steps:
             how = "lower" if plan.steps else "nothing"
             return merge_reply(Merged(how, plan.listed, plan.conflicts, plan.said), into, internal=request.internal)
+        await drive(keep_for_others(services.overlay, branch.id, plan.steps), context)
         conflicts = await _write(services, plan, branch, tree, bool(wanted) or request.as_branches, context)
     await services.settle()
     return merge_reply(Merged("lower", plan.listed, conflicts, plan.said), into, internal=request.internal)

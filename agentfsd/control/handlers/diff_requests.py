@@ -1,5 +1,6 @@
 """Requests for the differences between two states: of a branch, a snapshot or the real directory."""
 
+from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
 
 from agentfs_client import wire
@@ -17,10 +18,13 @@ from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import wire_change, wire_repository
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
+from agentfsd.core import declared_settings
 from agentfsd.core.tree import Tree
+from agentfsd.history.executed_files import why_executed
 from agentfsd.history.paths import among, parse
 from agentfsd.repositories.git_internals import GitInternals
 from agentfsd.repositories.telling import tell
+from agentfsd.types import PathChange
 
 
 @control_operation(wire.Diff, permission=own_history("a", "b"), note=changes_nothing, refs=SnapshotRefs(("a", "b"), ("b", "a")))
@@ -38,9 +42,19 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
             repositories = await drive(tell(services.overlay.parts, old, new, [change.path for change in changes]), context)
         if not request.internal and not wanted:
             changes = GitInternals(old, new).without(changes, lambda change: change.path)
-    return wire.ChangesReply(
-        changes=[wire_change(change) for change in changes], repositories=[wire_repository(one) for one in repositories]
-    )
+        patterns = declared_settings.read(services.overlay.parts.store)["executed.paths"].split()
+        described = await drive(_described(old, new, changes, patterns), context)
+    return wire.ChangesReply(changes=described, repositories=[wire_repository(one) for one in repositories])
+
+
+def _described(
+    old: Tree, new: Tree, changes: list[PathChange], patterns: list[str]
+) -> Generator[tuple[int, int, str], None, list[wire.Change]]:
+    described = []
+    for done, change in enumerate(changes):
+        described.append(wire_change(change, why_executed(old, new, change.path, patterns)))
+        yield done, len(changes), "looking for files that are executed"
+    return described
 
 
 @control_operation(

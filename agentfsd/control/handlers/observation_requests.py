@@ -79,6 +79,20 @@ async def list_audit_entries(services: Services, request: wire.AuditList, contex
     return wire.AuditReply(enabled=True, entries=[_wire_entry(record) for record in records])
 
 
+@control_operation(wire.RefusalList, permission=own_branch("branch"), note=changes_nothing)
+async def list_refusals(services: Services, request: wire.RefusalList, context: RequestContext) -> wire.RefusalsReply:
+    branch_id = services.overlay.refs.branch(request.branch or context.branch).id
+    refused = services.traffic.refused.of_branch(branch_id)
+    return wire.RefusalsReply(
+        refusals=[
+            wire.RefusedCount(
+                op=one.op, path=one.path, why=errno.errorcode.get(one.code, str(one.code)), count=count, command=one.command
+            )
+            for one, count in refused
+        ]
+    )
+
+
 def _asked_branch(services: Services, ref: str | None, context: RequestContext) -> tuple[str, str]:
     """Return (id, "") of the branch to report on, ("", name) for a deleted branch, or ("", "") for all branches.
 

@@ -78,8 +78,11 @@ def setlkw(native: NativeConnection, node_id: int, ctx: CallContext, body: memor
 
 
 def interrupt(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
-    """Answer INTERRUPT: only lock requests wait long enough to be interrupted; any other is left to finish."""
-    waiter = native.waiting.get(fuse.INTERRUPT_IN.unpack_from(body)[0])
+    """Answer INTERRUPT: lock requests, and those that ask somebody, wait long enough to be interrupted; others finish."""
+    unique = fuse.INTERRUPT_IN.unpack_from(body)[0]
+    if unique in native.asking:
+        native.asking[unique].cancel()
+    waiter = native.waiting.get(unique)
     if waiter is not None:
         native.services.shared.locks.interrupt(waiter)
     return NO_REPLY
@@ -111,6 +114,8 @@ def released(native: NativeConnection, inode: Inode, handle: FileHandle) -> None
 
 def close(native: NativeConnection) -> None:
     """Answer all waiters of a connection that has ended."""
+    for scope in native.asking.values():
+        scope.cancel()
     for waiter in list(native.waiting.values()):
         native.services.shared.locks.interrupt(waiter)
 

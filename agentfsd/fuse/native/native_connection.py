@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import trio
+
 from agentfsd.core.file_locks import Waiter
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
@@ -34,6 +36,7 @@ class NativeConnection:
         answer_later: Answers a request that had to wait, by its number; the code is an errno, 0 for success.
         unique: The number of the request that is being handled.
         waiting: Lock requests that wait, by the number of the request.
+        asking: What stops a request that waits for a person's answer, likewise.
         passthrough: Files that the kernel reads and writes itself; None where that is not asked for.
         page_view: The buffer of all reads. A reply that is not sent at once needs a copy.
         idle: Files that are open for reads by node, the one used last at the end.
@@ -46,6 +49,7 @@ class NativeConnection:
         self.zero = io == "zero-message"
         self.unique = 0
         self.waiting: dict[int, Waiter] = {}
+        self.asking: dict[int, trio.CancelScope] = {}
         self.passthrough = PassthroughFiles(fuse_fd) if io == "passthrough" else None
         self.setxattr_in: struct.Struct = fuse.SETXATTR_IN if long_setxattr else fuse.SETXATTR_IN_SHORT
         self.page_view = memoryview(bytearray(READ_BYTES))

@@ -8,6 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
+import trio
+
+from agentfsd.asking.questions import AnswerNeeded
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.errno_map import errno_of
@@ -18,7 +21,7 @@ from agentfsd.fuse.native.native_connection import NativeConnection
 from agentfsd.fuse.native.request_table import DECODERS, NAMES
 from agentfsd.fuse.notifier import Owed, all_taken
 from agentfsd.fuse.reply import NO_REPLY, CallContext
-from agentfsd.fuse.request_profiling import look_closer
+from agentfsd.fuse.request_profiling import look_closer, note_refusal
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,7 @@ class TaskStarter(Protocol):
     """The reactor, as a session sees it: starts tasks for requests that wait, and removes sessions that end."""
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None: ...
+    def start_aside(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None: ...
     def remove(self, session: "NativeSession") -> None: ...
 
 
@@ -182,15 +186,16 @@ class NativeSession:
         self.requests.unique = unique
         try:
             reply = decoder(self.requests, node_id, ctx, self._view[fuse.IN_HEADER.size : length])
-        except NameReserved as exc:
-            later = self._in_turn(exc, opcode, node_id, ctx, bytes(self._view[fuse.IN_HEADER.size : length]))
-            self.reactor.start(self._finish, unique, opcode, later, node_id, pid, began_ns)
+        except (NameReserved, AnswerNeeded) as exc:
+            later = self._in_turn(exc, unique, opcode, node_id, ctx, bytes(self._view[fuse.IN_HEADER.size : length]))
+            start = self.reactor.start if isinstance(exc, NameReserved) else self.reactor.start_aside
+            start(self._finish, unique, opcode, later, node_id, pid, began_ns)
             return
         except Exception as exc:  # noqa: BLE001 - becomes an errno
             code = _code(exc, opcode)
             if opcode not in _SILENT:
                 self._fail(unique, code)
-            self._failed(opcode, node_id, pid, began_ns)
+            self._failed(code, opcode, node_id, pid, began_ns)
             return
         if reply is not None and not isinstance(reply, list):
             self.reactor.start(self._finish, unique, opcode, reply, node_id, pid, began_ns)
@@ -202,23 +207,38 @@ class NativeSession:
             self._send(unique, reply)
         self._count(opcode, node_id, pid, began_ns)
 
-    async def _in_turn(self, exc: NameReserved, opcode: int, node_id: int, ctx: CallContext, body: bytes) -> Any:
-        """Repeat a request until its name is no longer reserved for another thread."""
+    async def _in_turn(
+        self, exc: NameReserved | AnswerNeeded, unique: int, opcode: int, node_id: int, ctx: CallContext, body: bytes
+    ) -> Any:
+        """Repeat a request until its name is no longer reserved for another thread, and its question is answered."""
         while True:
-            await exc.over()
+            await (exc.over() if isinstance(exc, NameReserved) else self._answered(exc, unique))
+            self.requests.unique = unique
             try:
                 reply = DECODERS[opcode](self.requests, node_id, ctx, memoryview(body))
-            except NameReserved as again:
+            except (NameReserved, AnswerNeeded) as again:
                 exc = again
                 continue
             return reply if reply is None or isinstance(reply, list) else await reply
+
+    async def _answered(self, exc: AnswerNeeded, unique: int) -> None:
+        """Wait for the answer to a question. InterruptedError if a signal interrupts the process that asks."""
+        with trio.CancelScope() as scope:
+            self.requests.asking[unique] = scope
+            try:
+                await exc.over()
+            finally:
+                del self.requests.asking[unique]
+        if scope.cancelled_caught:
+            raise InterruptedError(errno.EINTR, "interrupted while a question waited")
 
     async def _finish(self, unique: int, opcode: int, work: Awaitable[Any], node_id: int, tid: int, began_ns: int) -> None:
         try:
             reply = await work
         except Exception as exc:  # noqa: BLE001 - becomes an errno
-            self._fail(unique, _code(exc, opcode))
-            self._failed(opcode, node_id, tid, began_ns)
+            code = _code(exc, opcode)
+            self._fail(unique, code)
+            self._failed(code, opcode, node_id, tid, began_ns)
             return
         await self._settle(unique, opcode, reply, self._changes.take_unsettled(), node_id, tid, began_ns)
 
@@ -236,8 +256,9 @@ class NativeSession:
         if took_ns > self._slow.limit_ns or self._traffic.profiles:
             look_closer(self.connection, tally.op, took_ns, node_id, tid)
 
-    def _failed(self, opcode: int, node_id: int, tid: int, began_ns: int) -> None:
+    def _failed(self, code: int, opcode: int, node_id: int, tid: int, began_ns: int) -> None:
         self._tallies[opcode].errors += 1
+        note_refusal(self.connection, NAMES[opcode], code, node_id, tid)
         self._count(opcode, node_id, tid, began_ns)
 
     def _send(self, unique: int, parts: list[bytes | memoryview] | None) -> None:

@@ -29,7 +29,7 @@ if (!a) document.getElementById("swap").disabled = true;
 function rowOf(index) {
   const change = found[index];
   const cut = change.path.lastIndexOf("/") + 1;
-  const title = (change.was ? `${change.was} → ` : "") + change.path + (change.note ? ` (${change.note})` : "");
+  const title = (change.was ? `${change.was} → ` : "") + change.path + (change.note ? ` (${change.note})` : "") + (change.executed ? ` (runs on your side: ${change.executed})` : "");
   const from = change.was ? `  ← ${change.was.slice(0, cut) === change.path.slice(0, cut) ? change.was.slice(cut) : change.was}` : "";
   const label = el("span", { class: "label", title }, el("span", { class: "name" }, change.path.slice(cut)), el("span", { class: "dir" }, from + (cut ? `  ${change.path.slice(0, cut - 1)}` : "")));
   const [added, removed] = counts[change.key] ?? [];
@@ -113,6 +113,7 @@ function draw() {
   const { change, diffs } = current;
   layoutButton.textContent = unified ? "Side by side" : "One column";
   content.replaceChildren(head(change, diffs[0] ?? {}));
+  if (change.executed) content.append(el("p", { class: "note" }, `This file runs on your side: ${change.executed}.`));
   if (!diffs.length) content.append(el("p", { class: "note" }, change.note ? `It differs in: ${change.note}.` : "A directory; what is in it is listed by itself."));
   for (const diff of diffs) {
     for (const note of diff.notes) content.append(el("p", { class: "note" }, note));
