@@ -17,8 +17,9 @@ _AUTOMATIC = (RUN, SAFETY, MERGE)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Which snapshots are kept. Source: SnapshotRetentionPolicy of the tool operations specification.
+    """Which snapshots are kept. The defaults are those of the settings: declared_settings.py.
 
+    Source: SnapshotRetentionPolicy of the tool operations specification.
     Snapshots that are KEPT or temporary always stay.
 
     Attributes:
@@ -28,10 +29,10 @@ class Retention:
         keep_named: Whether snapshots that were given a name always stay. They then do not count towards max_count.
     """
 
-    max_count: int = 0
-    max_age_s: float = 0
-    keep_tagged: bool = False
-    keep_named: bool = True
+    max_count: int
+    max_age_s: float
+    keep_tagged: bool
+    keep_named: bool
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -58,7 +59,7 @@ class SnapshotRetention:
         undo_entries: How many operations in the overlay can be undone, the latest ones.
     """
 
-    automatic = Retention(max_count=100)
+    automatic = Retention(max_count=100, max_age_s=0, keep_tagged=False, keep_named=True)
     undo_entries = 20
 
     def __init__(self, state: OverlayState, refs: Refs, snapshots: Snapshots) -> None:

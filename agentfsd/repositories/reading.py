@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from agentfsd.core import inode_stat
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.metadata.rows import is_whiteout
 from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of
 
 INLINE_BYTES = 1 << 20  # larger files are handed to git by descriptor
@@ -191,7 +192,7 @@ def own_files(tree: Tree, directory: bytes) -> Iterator[tuple[bytes, Inode] | No
         if node is None or not node.is_dir or (not node.id and node.lower_path == path):
             continue
         moved = node.lower_path not in (None, path)
-        names = tree.names(node) if moved else [name for name, child in tree.entries(node).items() if child > 0]
+        names = tree.names(node) if moved else [name for name, child in tree.entries(node).items() if not is_whiteout(child)]
         for name in names:
             below = join(inner, name)
             child = tree.find(node, name)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentfs_host import copying
-from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd.backstore.backstore_kind import BackstoreKind, BackstoreOptions
+from agentfsd.backstore.known_backstores import BACKSTORES
 from agentfsd.backstore.memfd import MemoryBackstore
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.types import Backstore, ContentFile
@@ -25,9 +26,12 @@ def memory(path: Path, object_bytes: int = LARGE, total_bytes: int = LARGE) -> M
     return MemoryBackstore(str(path / "spill"), spill_object_bytes=object_bytes, spill_total_bytes=total_bytes)
 
 
+def registered(kind: BackstoreKind) -> Callable[[Path], Backstore]:
+    return lambda path: kind.open(BackstoreOptions(str(path / "objects"), str(path / "spill"), True, LARGE, LARGE))
+
+
 BUILDERS: dict[str, Callable[[Path], Backstore]] = {
-    "hostfs": lambda path: HostBackstore(str(path / "objects")),
-    "memory": memory,
+    **{kind.name: registered(kind) for kind in BACKSTORES.values() if kind.volume is None},  # ramdisk is hostfs on a tmpfs
     "memory, all spilled": lambda path: memory(path, object_bytes=0),
     "memory, spilling at 64 KiB": lambda path: memory(path, object_bytes=64 * KIB),
     "memory, none left": lambda path: memory(path, total_bytes=0),
