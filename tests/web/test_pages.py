@@ -241,7 +241,7 @@ def test_a_change_needs_a_form_of_ours(writing: Visitor, mounted: Mounted) -> No
 def test_snapshot_is_restored_after_a_look_and_undone(writing: Visitor, mounted: Mounted) -> None:
     app = mounted.subtree("agent-3") / "app.py"
     page = writing.get("/restore?ref=good").text
-    assert "1 path modified" in page
+    assert "1 change (1 modified)" in page
     assert "app.py" in page
     form = {"csrf": writing.csrf("/restore?ref=good"), "ref": "good", "branch": "agent-3", "path": ""}
     assert writing.post("/restore", form).headers["location"] == "/compare?a=&b=agent-3"
