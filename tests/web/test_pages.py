@@ -36,7 +36,7 @@ def test_first_page_tells_who_works_where(mounted: Mounted, visitor: Visitor) ->
     agent.stdin.close()
     agent.wait(10)
     found = visitor.get("/api/changed?ref=agent-7").json()
-    assert found == {"added": 2, "modified": 1, "deleted": 0, "when": found["when"]}
+    assert found == {"added": 2, "modified": 1, "deleted": 0, "git": [], "when": found["when"]}
     assert found["when"].endswith(("ago", "just now"))
 
 
