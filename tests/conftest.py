@@ -37,6 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Tells scripts/test where the tests' mounts lie."""
+    told = os.environ.get("AGENTFSD_TEST_BASE")
+    if told and not hasattr(session.config, "workerinput"):
+        factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+        Path(told).write_text(str(factory.getbasetemp()))
+
+
 def _compile() -> None:
     """Compile what the tests start, also where Python itself is told to leave no bytecode: a start takes a third of the time."""
     for directory in ("agentfsd", "client", "tests"):

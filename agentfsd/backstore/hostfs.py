@@ -206,14 +206,14 @@ class HostBackstore:
         return os.open(name, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC) | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=root)
 
     def _clone_named(self, source_fd: int, object_id: int, max_copy_bytes: int | None) -> ContentFile:
-        made = self.create(object_id)
+        clone = self.create(object_id)
         try:
-            copy_content(source_fd, made.fileno(), self._no_reflink, max_copy_bytes)
+            copy_content(source_fd, clone.fileno(), self._no_reflink, max_copy_bytes)
         except BaseException:
-            made.close()
+            clone.close()
             self.remove(object_id)
             raise
-        return made
+        return clone
 
     def remove(self, object_id: int) -> None:
         try:

@@ -89,16 +89,16 @@ class ForkWatch:
 
     @staticmethod
     def _connect() -> socket.socket:
-        made = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, _NETLINK_CONNECTOR)
+        netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, _NETLINK_CONNECTOR)
         try:
-            made.bind((0, _CN_IDX_PROC))
+            netlink.bind((0, _CN_IDX_PROC))
         except BaseException:
-            made.close()
+            netlink.close()
             raise
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        netlink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         with contextlib.suppress(PermissionError):
-            made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-        return made
+            netlink.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        return netlink
 
     def _subscribe(self, wanted: tuple[int, ...]) -> bool:
         """Subscribe to a mask of events (Linux 6.6), or to all if *wanted* is empty; return whether the kernel accepts."""

@@ -85,6 +85,8 @@ class RunWatch:
             report.refused = run_report.difference(self._refused_before, self._daemon.refusals(self._branch.id))
             noted = self._daemon.audit(self._branch.id, since_ns=self._began_ns, kind="refused")
             report.refused += run_report.of_audit(noted.entries)
+            answered = self._daemon.audit(self._branch.id, since_ns=self._began_ns, kind="asked")
+            report.asked = [entry.name for entry in answered.entries]
         return report
 
     def _outside(self, kept: Mapping[str, int]) -> dict[str, list[str]]:

@@ -53,7 +53,8 @@ def noted_answer(request: wire.AsksAnswer, reply: wire.AsksReply) -> AuditNote:
     """Note what was answered to whom."""
     asked = reply.asks[0]
     answer = "allowed" if request.allow else "denied"
-    return AuditNote("asked", f"{answer} ({request.lasts}): {asked.what} {asked.path} by {asked.command}, process {asked.pid}")
+    what = f"{answer} ({request.lasts}): {asked.what} {asked.path} by {asked.command}, process {asked.pid}"
+    return AuditNote("asked", what, asked.branch)
 
 
 def noted_prune(request: wire.Prune, reply: wire.SnapshotsReply) -> AuditNote | None:

@@ -14,6 +14,7 @@ from agentfsd.core.tree import Inode
 from agentfsd.domain_errors import invalid
 
 ALLOW, RO, ASK, DENY, HIDE = range(5)  # the stricter, the higher
+UNKNOWN = -1  # nobody has asked the rules yet
 VERBS = {"allow": ALLOW, "ro": RO, "ask": ASK, "deny": DENY, "hide": HIDE}
 VERB_NAMES = {verdict: verb for verb, verdict in VERBS.items()}
 _OUTSIDE = ("~/", "//")

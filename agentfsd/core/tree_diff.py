@@ -332,12 +332,12 @@ def _below(walker: _Walker, pair: EntryPair) -> Iterator[EntryPair]:
 
 
 def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], None, list[PathChange]]:
-    found = list[PathChange]()
+    changes = list[PathChange]()
     for step in _listed(parts, walker):
         if step is not None:
-            found.append(_change(walker, *step))
-        yield len(found), 0, "comparing"
-    return sorted(found, key=lambda change: change.path)
+            changes.append(_change(walker, *step))
+        yield len(changes), 0, "comparing"
+    return sorted(changes, key=lambda change: change.path)
 
 
 def _listed(parts: Parts, walker: _Walker) -> Iterator[tuple[bytes, EntryPair] | None]:

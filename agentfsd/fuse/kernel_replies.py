@@ -8,7 +8,7 @@ import os
 from agentfsd.core import inode_stat
 from agentfsd.core.inode import Attributes
 from agentfsd.core.rule_checks import masked_mode
-from agentfsd.core.rule_set import ALLOW, HIDE
+from agentfsd.core.rule_set import ALLOW, HIDE, UNKNOWN
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.kernel_cache import KernelCache
@@ -57,8 +57,13 @@ class KernelReplies:
             if above is not None and above.lower_path == path.rpartition(b"/")[0]:  # tells when the lower gets this directory
                 self._connections.watched(above.lower_path, self._cache, parent.parent)
 
-    def entry(self, parent: DirNode, name: bytes, inode: Inode, attributes: Attributes | None = None) -> LookupReply:
-        """Answer a look-up that found *inode*; count one look-up on its node."""
+    def entry(
+        self, parent: DirNode, name: bytes, inode: Inode, attributes: Attributes | None = None, verdict: int = UNKNOWN
+    ) -> LookupReply:
+        """Answer a look-up that found *inode*; count one look-up on its node.
+
+        *verdict* is what the rules for processes of that branch say about the name, where the caller knows it.
+        """
         tree = inode.tree
         is_dir = inode.is_dir
         node: KernelNode = self._nodes.directory(parent, name, inode) if is_dir else self._nodes.file(inode)
@@ -75,7 +80,9 @@ class KernelReplies:
                 attr_s = self._file_s(inode)
             answer = LookupReply(node.id, self.attributes(inode, attributes), entry_s, attr_s)
         node.lookups += 1
-        return self._as_ruled(name, inode, answer, parent) if self._overlay.rules.active else answer
+        if verdict == ALLOW or not self._overlay.rules.active:
+            return answer
+        return self._as_ruled(name, inode, answer, parent)
 
     def hidden(self, parent: DirNode, directory: Inode, name: bytes) -> LookupReply:
         """Answer a look-up of a name that a rule hides: as missing, which only a connection of one branch may remember."""

@@ -4,7 +4,10 @@ On a connection that shows one branch only, the branch's rules hold for everybod
 all. At the mount point they hold for bound processes, and the rules of the mount for all others.
 """
 
+import errno
+
 from agentfsd.core.rule_checks import Asking, RuledCaller
+from agentfsd.core.rule_set import DENY, HIDE, UNKNOWN
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.nodes import DirNode
@@ -45,6 +48,29 @@ class PathGuard:
     def _asking(self, tid: int, branch_id: str) -> Asking | None:
         questions = self._shared.questions
         return None if questions is None else lambda path, what: questions.check(tid, branch_id, path, what)
+
+    def looked_up(self, ctx: CallContext, view_tree_id: str, directory: Inode, name: bytes, inode: Inode) -> int:
+        """Return what the rules say about a name that a look-up has found; UNKNOWN where they do not hold for the caller.
+
+        This is the hot path: it asks once what of() and RuledCaller would ask in three steps.
+
+        Raises:
+            PermissionError: EACCES, a rule denies the directory.
+        """
+        branch_id = self._tree_id or ("" if view_tree_id else directory.tree.id)
+        if not self._tree_id and (not branch_id or branch_id == self._overlay.default_id):
+            branch_id = self._bindings.branch_of(ctx.pid) or ""
+        rules = self.rules.for_branch(branch_id) if branch_id else self.rules.for_everybody
+        if rules is None:
+            return UNKNOWN
+        state = rules.state_in(directory)
+        if state.inherited == DENY:
+            raise PermissionError(errno.EACCES, "a rule denies that directory")
+        is_dir = inode.is_dir
+        verdict = (state.dirs if is_dir else state.files).get(name)
+        if verdict is None:
+            verdict = state.verdict(name, is_dir=is_dir)
+        return verdict if verdict == HIDE or branch_id in (inode.tree.id, self._tree_id) else UNKNOWN
 
     def in_directory(self, ctx: CallContext, node: DirNode, tree: Tree) -> RuledCaller | None:
         """Return the caller if rules hold for it, and there are any."""

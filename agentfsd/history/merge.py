@@ -130,11 +130,11 @@ def git_favor(path: bytes) -> Favor:
     return "ours" if inside.rpartition(b"/")[2] in _GIT_PASSING else ""
 
 
-def is_in_git(path: bytes, mine: Inode, his: Inode) -> bool:
+def is_in_git(path: bytes, ours: Inode, theirs: Inode) -> bool:
     """Return whether a path is in a git database, also of a bare repository, or is a file named ``.git``, which points to one."""
     if b"/.git/" in b"/" + path + b"/":
         return True
-    finder = Finder(lambda name: has(mine.tree, name) or has(his.tree, name))
+    finder = Finder(lambda name: has(ours.tree, name) or has(theirs.tree, name))
     return finder.member(path) is not None
 
 
@@ -156,27 +156,31 @@ def merge(
     Returns:
         The steps that turn *ours* into the merged tree, and the conflicts.
     """
-    mine: dict[bytes, EntryPair] = {}
-    his: dict[bytes, EntryPair] = {}
+    our_changes: dict[bytes, EntryPair] = {}
+    their_changes: dict[bytes, EntryPair] = {}
     unseen: list[bytes] = []
-    for side, changes in ((ours, mine), (theirs, his)):
-        for pair in tree_diff.pairs_in_steps(parts, base, side, unseen=unseen if changes is mine else None):
-            if pair is not None and (changes is mine or touches(wanted, pair.path)) and not tree_diff.only_lower_moved(pair):
+    for side, changes in ((ours, our_changes), (theirs, their_changes)):
+        for pair in tree_diff.pairs_in_steps(parts, base, side, unseen=unseen if changes is our_changes else None):
+            if (
+                pair is not None
+                and (changes is our_changes or touches(wanted, pair.path))
+                and not tree_diff.only_lower_moved(pair)
+            ):
                 changes[pair.path] = pair
             if pair is None or len(changes) % 50 == 0:
                 yield len(changes), 0, "changes"
-    _add_unseen(theirs, his, [path for path in unseen if touches(wanted, path)])
+    _add_unseen(theirs, their_changes, [path for path in unseen if touches(wanted, path)])
     fitted = fitting.Fitted()
     if not wanted:
         manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
         sides = fitting.Sides(TreeBefore(base, theirs), ours, theirs)
-        fitted = yield from fitting.fit(workshops, parts, sides, mine, his, manner)
-    for path in list(his) if rules.way == "beside" else fitted.decided:
-        mine.pop(path, None)
-        his.pop(path, None)
-    _part_additions(theirs, his, mine, ours)
-    _part_additions(ours, mine, his, None)
-    merger = _Merger(rules, mine, his, names)
+        fitted = yield from fitting.fit(workshops, parts, sides, our_changes, their_changes, manner)
+    for path in list(their_changes) if rules.way == "beside" else fitted.decided:
+        our_changes.pop(path, None)
+        their_changes.pop(path, None)
+    _part_additions(theirs, their_changes, our_changes, ours)
+    _part_additions(ours, our_changes, their_changes, None)
+    merger = _Merger(rules, our_changes, their_changes, names)
     merger.outcome.steps += [Step(*fields) for fields in fitted.fits]
     merger.add_settled(fitted.settled)
     for clash in fitted.clashes:
@@ -184,13 +188,13 @@ def merge(
         yield 0, 0, "reading conflicts"
     merger.outcome.said += fitted.said
     yield from merger.read()
-    for done, path in enumerate(sorted(his)):
+    for done, path in enumerate(sorted(their_changes)):
         merger.decide(path)
-        yield done, len(his), "merging"
+        yield done, len(their_changes), "merging"
     return merger.outcome
 
 
-def _add_unseen(theirs: Tree, his: dict[bytes, EntryPair], unseen: list[bytes]) -> None:
+def _add_unseen(theirs: Tree, changes: dict[bytes, EntryPair], unseen: list[bytes]) -> None:
     """Count *unseen* paths of theirs as additions.
 
     *theirs* made these files, our side never saw them, and the lower has got files with the same content since. The base shows
@@ -203,8 +207,8 @@ def _add_unseen(theirs: Tree, his: dict[bytes, EntryPair], unseen: list[bytes]) 
         entry, member = _find(theirs, path), finder.member(path)
         if entry is None or not (entry.id or (member is not None and member.kind == "object")):
             continue
-        if path not in his:
-            his[path] = EntryPair(path, None, entry, ())
+        if path not in changes:
+            changes[path] = EntryPair(path, None, entry, ())
         if entry.is_dir:
             unseen += [join(path, name) for name in theirs.names(entry)]
 
@@ -238,16 +242,16 @@ def _find(tree: Tree, path: bytes) -> Inode | None:
 
 
 class _Merger:
-    """Decides path by path. *mine* and *his*: what each side changed, by path. Both paths of a rename are decided together."""
+    """Decides path by path. *ours* and *theirs*: what each side changed, by path. Both paths of a rename are decided together."""
 
     def __init__(
-        self, rules: Rules, mine: dict[bytes, EntryPair], his: dict[bytes, EntryPair], names: tuple[str, str]
+        self, rules: Rules, ours: dict[bytes, EntryPair], theirs: dict[bytes, EntryPair], names: tuple[str, str]
     ) -> None:  # fmt: skip
-        self._rules, self._mine, self._his, self._names = rules, mine, his, names
+        self._rules, self._ours, self._theirs, self._names = rules, ours, theirs, names
         self._objects = Objects()
         self._blobs: dict[Inode, Oid] = {}
-        self._my_moves: dict[bytes, bytes] = {}
-        self._his_moves: dict[bytes, bytes] = {}
+        self._our_moves: dict[bytes, bytes] = {}
+        self._their_moves: dict[bytes, bytes] = {}
         self._decided: set[bytes] = set()
         self.outcome = MergeOutcome()
 
@@ -275,7 +279,7 @@ class _Merger:
 
     def read(self) -> Generator[tuple[int, int, str], None, None]:
         """Find renames, if the other side changed or removed any file that is gone."""
-        for changes, other, moves in ((self._mine, self._his, self._my_moves), (self._his, self._mine, self._his_moves)):
+        for changes, other, moves in ((self._ours, self._theirs, self._our_moves), (self._theirs, self._ours, self._their_moves)):
             if not any(_went(pair) and pair.path in other for pair in changes.values()):
                 continue
             files = [pair for pair in changes.values() if (pair.old is None) != (pair.new is None)]
@@ -292,74 +296,77 @@ class _Merger:
         """Decide about one path that the other side changed."""
         if path in self._decided:
             return
-        his, mine = self._his[path], self._mine.get(path)
-        moved_by_me, moved_by_him = self._my_moves.get(path), self._his_moves.get(path)
-        if his.unseen:
-            message = f"no directory in {self._names[1]}, which has never seen {_shown(his.unseen)}"
+        theirs, ours = self._theirs[path], self._ours.get(path)
+        moved_by_us, moved_by_them = self._our_moves.get(path), self._their_moves.get(path)
+        if theirs.unseen:
+            message = f"no directory in {self._names[1]}, which has never seen {_shown(theirs.unseen)}"
             self.outcome.conflicts.append(PathConflict(path, "type", message))
-        elif mine is not None and (moved_by_me or moved_by_him):
-            self._decide_moved(path, mine, his, moved_by_me, moved_by_him)
-        elif mine is None:
-            self._take(path, his)
-        elif his.new is None or mine.new is None:
-            self._decide_gone(path, mine, his)
+        elif ours is not None and (moved_by_us or moved_by_them):
+            self._decide_moved(path, ours, theirs, moved_by_us, moved_by_them)
+        elif ours is None:
+            self._take(path, theirs)
+        elif theirs.new is None or ours.new is None:
+            self._decide_gone(path, ours, theirs)
         else:
-            self._decide_both(path, his.old, mine.new, his.new)
+            self._decide_both(path, theirs.old, ours.new, theirs.new)
 
-    def _take(self, path: bytes, his: EntryPair) -> None:
-        if his.new is not None and (above := self._not_a_directory(path)):
-            self._conflict(path, "type", f"{_shown(above)} is no directory in {self._names[0]}", Step(path, his.new))
-        elif _is_dir(his.old) and his.new is not None and not his.new.is_dir and self._was_filled(path):
+    def _take(self, path: bytes, theirs: EntryPair) -> None:
+        if theirs.new is not None and (above := self._not_a_directory(path)):
+            self._conflict(path, "type", f"{_shown(above)} is no directory in {self._names[0]}", Step(path, theirs.new))
+        elif _is_dir(theirs.old) and theirs.new is not None and not theirs.new.is_dir and self._was_filled(path):
             self._conflict(
-                path, "type", f"no directory in {self._names[1]}, and {self._names[0]} put something into it", Step(path, his.new)
+                path,
+                "type",
+                f"no directory in {self._names[1]}, and {self._names[0]} put something into it",
+                Step(path, theirs.new),
             )
         else:
-            self.outcome.steps.append(Step(path, his.new))
+            self.outcome.steps.append(Step(path, theirs.new))
 
     def _not_a_directory(self, path: bytes) -> bytes:
         """Return the path that our side made a file and that *path* of the other side needs as a directory; b"" for none."""
         parts = path.split(b"/")
         for depth in range(1, len(parts)):
-            mine = self._mine.get(b"/".join(parts[:depth]))
-            if mine is not None and mine.new is not None and not mine.new.is_dir:
-                return mine.path
+            ours = self._ours.get(b"/".join(parts[:depth]))
+            if ours is not None and ours.new is not None and not ours.new.is_dir:
+                return ours.path
         return b""
 
     def _was_filled(self, path: bytes) -> bool:
-        return any(mine.path.startswith(path + b"/") and mine.new is not None for mine in self._mine.values())
+        return any(pair.path.startswith(path + b"/") and pair.new is not None for pair in self._ours.values())
 
-    def _decide_gone(self, path: bytes, mine: EntryPair, his: EntryPair) -> None:
-        if his.new is None and mine.new is None:
+    def _decide_gone(self, path: bytes, ours: EntryPair, theirs: EntryPair) -> None:
+        if theirs.new is None and ours.new is None:
             return
-        if mine.new is None and _is_dir(his.new) and _is_dir(his.old):
-            return  # what he put into it, or changed in it, is decided by itself
-        if his.new is None and _is_dir(mine.new) and _is_dir(mine.old):
-            self._take(path, his)  # goes if it is empty then
+        if ours.new is None and _is_dir(theirs.new) and _is_dir(theirs.old):
+            return  # what they put into it, or changed in it, is decided by itself
+        if theirs.new is None and _is_dir(ours.new) and _is_dir(ours.old):
+            self._take(path, theirs)  # goes if it is empty then
             return
-        sides = self._names if mine.new is None else self._names[::-1]
-        self._conflict(path, "modify/delete", f"deleted in {sides[0]}, changed in {sides[1]}", Step(path, his.new))
+        sides = self._names if ours.new is None else self._names[::-1]
+        self._conflict(path, "modify/delete", f"deleted in {sides[0]}, changed in {sides[1]}", Step(path, theirs.new))
 
-    def _decide_both(self, at: bytes, base: Inode | None, mine: Inode, his: Inode) -> None:
+    def _decide_both(self, at: bytes, base: Inode | None, ours: Inode, theirs: Inode) -> None:
         """Decide about a file that both sides have and at least one has changed. The result goes to *at*."""
-        if stat.S_IFMT(mine.mode) != stat.S_IFMT(his.mode):
-            self._conflict(at, "type", "another kind of file on each side", Step(at, his))
-        elif tree_diff.same_content(mine, his) or (base is not None and _unchanged(base, his)):
-            self._merge_look(at, base, mine, his, source=mine)
-        elif base is not None and _unchanged(base, mine):
-            self._merge_look(at, base, mine, his, source=his)
-        elif mine.is_file:
-            content = self._merge_text(at, base, mine, his)
+        if stat.S_IFMT(ours.mode) != stat.S_IFMT(theirs.mode):
+            self._conflict(at, "type", "another kind of file on each side", Step(at, theirs))
+        elif tree_diff.same_content(ours, theirs) or (base is not None and _unchanged(base, theirs)):
+            self._merge_look(at, base, ours, theirs, source=ours)
+        elif base is not None and _unchanged(base, ours):
+            self._merge_look(at, base, ours, theirs, source=theirs)
+        elif ours.is_file:
+            content = self._merge_text(at, base, ours, theirs)
             if content is not None:
-                self._merge_look(at, base, mine, his, source=mine, content=content)
+                self._merge_look(at, base, ours, theirs, source=ours, content=content)
         else:
-            kind = "symlink" if stat.S_ISLNK(mine.mode) else "special"
-            self._conflict(at, kind, "points elsewhere on each side", Step(at, his))
+            kind = "symlink" if stat.S_ISLNK(ours.mode) else "special"
+            self._conflict(at, kind, "points elsewhere on each side", Step(at, theirs))
 
     def _merge_look(
-        self, path: bytes, base: Inode | None, mine: Inode, his: Inode, *, source: Inode, content: bytes | None = None
+        self, path: bytes, base: Inode | None, ours: Inode, theirs: Inode, *, source: Inode, content: bytes | None = None
     ) -> None:  # fmt: skip
         """Merge each attribute three-way. If both sides made the same change, ours is kept."""
-        our_attributes, their_attributes = attributes_of(mine), attributes_of(his)
+        our_attributes, their_attributes = attributes_of(ours), attributes_of(theirs)
         old = attributes_of(base) if base is not None else their_attributes
         chosen, clashes = {}, []
         for name in ("mode", "uid", "gid", "xattrs"):
@@ -373,37 +380,37 @@ class _Merger:
             return
         if clashes:
             self._note_decision(path, "attributes")
-        if source is not mine or content is not None or chosen != {name: getattr(our_attributes, name) for name in chosen}:
+        if source is not ours or content is not None or chosen != {name: getattr(our_attributes, name) for name in chosen}:
             times = attributes_of(source) if content is None else our_attributes._replace(mtime_ns=time.time_ns())
             self.outcome.steps.append(Step(path, source, content, times._replace(**chosen)))
 
     # -- renames on one side or both
 
-    def _decide_moved(self, path: bytes, mine: EntryPair, his: EntryPair, here: bytes | None, there: bytes | None) -> None:
+    def _decide_moved(self, path: bytes, ours: EntryPair, theirs: EntryPair, here: bytes | None, there: bytes | None) -> None:
         new = here or there
         assert new is not None
-        our_inode, their_inode = self._mine[here].new if here else mine.new, self._his[there].new if there else his.new
+        our_inode, their_inode = self._ours[here].new if here else ours.new, self._theirs[there].new if there else theirs.new
         self._decided |= {here or new, there or new}
         if here and there and here != there:
             text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
-            for name, theirs in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, their_inode))):
-                self._conflict(name, "rename/rename", text, theirs)
+            for name, step in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, their_inode))):
+                self._conflict(name, "rename/rename", text, step)
         elif our_inode is None or their_inode is None:
             sides = self._names if here else self._names[::-1]
             text = f"renamed from {_shown(path)} in {sides[0]}, deleted in {sides[1]}"
             self._conflict(new, "rename/delete", text, Step(new, their_inode))
-        elif not (here and there) and new in (self._his if here else self._mine):
+        elif not (here and there) and new in (self._theirs if here else self._ours):
             text = f"{_shown(path)} was renamed to a name that the other side added"
-            self._conflict(new, "rename/add", text, Step(path, None), Step(new, self._his[new].new))
+            self._conflict(new, "rename/add", text, Step(path, None), Step(new, self._theirs[new].new))
         else:
-            self._move(path, mine.old, our_inode, their_inode, new, by_him=not here)
+            self._move(path, ours.old, our_inode, their_inode, new, by_them=not here)
 
-    def _move(self, path: bytes, base: Inode | None, mine: Inode, his: Inode, new: bytes, *, by_him: bool) -> None:
+    def _move(self, path: bytes, base: Inode | None, ours: Inode, theirs: Inode, new: bytes, *, by_them: bool) -> None:
         before = len(self.outcome.steps)
-        self._decide_both(new, base, mine, his)
-        if by_him:
+        self._decide_both(new, base, ours, theirs)
+        if by_them:
             if len(self.outcome.steps) == before:
-                self.outcome.steps.append(Step(new, mine))
+                self.outcome.steps.append(Step(new, ours))
             self.outcome.steps.append(Step(path, None))
 
     # -- conflicts and text
@@ -423,14 +430,14 @@ class _Merger:
             winner = {"ours": self._names[0], "theirs": self._names[1]}.get(self._rules.favor, "")
             self.outcome.decided.append(MergeDecision(path, kind, winner))
 
-    def _merge_text(self, path: bytes, base: Inode | None, mine: Inode, his: Inode) -> bytes | None:
+    def _merge_text(self, path: bytes, base: Inode | None, ours: Inode, theirs: Inode) -> bytes | None:
         """Return the merged content; None if there is a conflict, which is then recorded, or if one side is taken whole."""
         was, here, there = (
-            content_of(inode) if inode is not None and _is_text_size(inode) else None for inode in (base, mine, his)
+            content_of(inode) if inode is not None and _is_text_size(inode) else None for inode in (base, ours, theirs)
         )
         binary = here is None or there is None or not text_merge.is_text(was, here, there)
         if binary or self._rules.whole_files:
-            self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, his))
+            self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, theirs))
             return None
         sides, favor = (was, here, there), self._rules.favor or git_favor(path)
         merged = text_merge.merge_lines(self._objects, sides, "")
@@ -441,12 +448,12 @@ class _Merger:
         )
         if favor:
             merged = text_merge.merge_lines(self._objects, sides, favor)
-        elif self._rules.markers and not is_in_git(path, mine, his):
+        elif self._rules.markers and not is_in_git(path, ours, theirs):
             self.outcome.marked.append(path)
             return text_merge.merge_with_markers(self._objects, sides, self._names)
         if merged is None:
             excerpt = text_merge.first_clash(self._objects, sides)
-            self._conflict(path, kind, message, Step(path, his), excerpt=excerpt)
+            self._conflict(path, kind, message, Step(path, theirs), excerpt=excerpt)
         else:
             self._note_decision(path, kind)
         return merged

@@ -13,6 +13,7 @@ overlayfs.rst of the kernel, mount_namespaces(7).
 import errno
 import os
 import socket
+import tempfile
 
 from agentfs_host import syscalls
 from agentfsd.linux import namespaces
@@ -116,6 +117,29 @@ def _is_in_user_namespace() -> bool:
 
 def _mount(source: str, target: str, flags: int, data: str) -> None:
     syscalls.mount(source.encode(), target.encode(), b"overlay", flags | _NOSUID | _NODEV, data.encode())
+
+
+def why_not(directory: str) -> str:
+    """Try to mount a layer in a temporary directory in *directory*. Return why that is impossible; "" if it works."""
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".agentfsd-try-") as place:
+        for name in ("home", "layers/try/upper", "layers/try/work"):
+            os.makedirs(os.path.join(place, name))
+        child = os.fork()
+        if child == 0:
+            code = errno.EIO
+            try:
+                prepare(os.path.join(place, "home"), os.path.join(place, "layers"))
+                mount("try", "agentfsd-try")
+                code = 0
+            except OSError as exc:
+                code = exc.errno or errno.EIO
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        made = os.path.join(place, "layers", "try", "work", "work")
+        if os.path.isdir(made):
+            os.chmod(made, 0o700)  # overlayfs makes it without any permission
+    return os.strerror(code) if code else ""
 
 
 def is_mounted_anywhere(source: str) -> bool:

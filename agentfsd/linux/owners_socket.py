@@ -14,13 +14,13 @@ def owners_socket(path: str, kind: socket.SocketKind, backlog: int) -> socket.so
     """Return a non-blocking Unix socket that listens at *path*, for its owner alone. A dead daemon's socket is replaced."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    made = socket.socket(socket.AF_UNIX, kind)
+    listener = socket.socket(socket.AF_UNIX, kind)
     old = os.umask(0o177)
     try:
         with unix_address(path) as address:
-            made.bind(address)
+            listener.bind(address)
     finally:
         os.umask(old)
-    made.listen(backlog)
-    made.setblocking(False)
-    return made
+    listener.listen(backlog)
+    listener.setblocking(False)
+    return listener

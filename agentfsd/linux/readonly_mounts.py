@@ -32,17 +32,17 @@ def views(*places: tuple[str, bool]) -> list[int]:
 
 
 def _make(places: tuple[tuple[str, bool], ...]) -> list[int]:
-    made: list[int] = []
+    mounts: list[int] = []
     try:
         for path, writable in places:
-            made.append(syscalls.copy_mount(os.fsencode(path)))
+            mounts.append(syscalls.copy_mount(os.fsencode(path)))
             readonly = 0 if writable else MOUNT_ATTR_RDONLY
-            syscalls.set_mount_attributes(made[-1], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | readonly)
+            syscalls.set_mount_attributes(mounts[-1], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | readonly)
     except BaseException:
-        for fd in made:
+        for fd in mounts:
             os.close(fd)
         raise
-    return made
+    return mounts
 
 
 def _made_by_child(places: tuple[tuple[str, bool], ...]) -> list[int]:
@@ -58,11 +58,11 @@ def _made_by_child(places: tuple[tuple[str, bool], ...]) -> list[int]:
             finally:
                 os._exit(0)
         theirs.close()
-        said, made, _, _ = socket.recv_fds(ours, 1, len(places))
+        said, mounts, _, _ = socket.recv_fds(ours, 1, len(places))
         os.waitpid(child, 0)
-    if said != b"\0" or len(made) != len(places):
+    if said != b"\0" or len(mounts) != len(places):
         number = said[0] if said else errno.EIO
         raise OSError(number, f"no read-only mounts: {os.strerror(number)}")
-    for fd in made:
+    for fd in mounts:
         os.set_inheritable(fd, False)
-    return made
+    return mounts

@@ -12,7 +12,7 @@ from agentfsd.repositories.workshop import GitFailed, Workshop
 
 _CONFLICT = re.compile(r"CONFLICT \(([^)]*)\):? *(.*)", re.DOTALL)
 _KINDS = {"contents": "content", "file/directory": "type", "distinct types": "type", "distinct modes": "type"}
-_OBJECT_ID = re.compile(r"[0-9a-f]{40,64}")
+_UNREADABLE = re.compile(r"(?:Could not read|bad object|missing commit) ([0-9a-f]{40,64})")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what git takes for a branch's name, and nothing else
 
 
@@ -115,7 +115,7 @@ class Commits:
         if one == two:
             return 0, 0
         if (one, two) not in self._counts:
-            said = self._workshop.git("rev-list", "--left-right", "--count", one + b"..." + two, "--").split()
+            said = self._walk("--left-right", "--count", one + b"..." + two, "--").split()
             self._counts[one, two] = int(said[0]), int(said[1])
             self._counts[two, one] = int(said[1]), int(said[0])
         return self._counts[one, two]
@@ -191,7 +191,7 @@ class Commits:
             said, code = self._workshop.ask("merge-tree", "--write-tree", "-z", "--messages", *more, *labels, good=(0, 1))
         except GitFailed as exc:
             if "unrelated histories" in str(exc):
-                self._expect_whole(ours, theirs)
+                self._walk("--quiet", ours, theirs)  # git takes histories of which a commit is missing for unrelated
                 raise Unrelated from None
             raise
         tree, _, rest = said.partition(b"\0")
@@ -200,14 +200,16 @@ class Commits:
             self._read_clashes(merged, rest)
         return merged
 
-    def _expect_whole(self, *tips: bytes) -> None:
-        """Refuse histories of which a commit is missing: git takes them for unrelated."""
+    def _walk(self, *arguments: str | bytes) -> bytes:
+        """Run `git rev-list`, and say it in one sentence if a commit is missing."""
         try:
-            self._workshop.git("rev-list", "--quiet", *tips)
+            return self._workshop.git("rev-list", *arguments)
         except GitFailed as exc:
-            missing = _OBJECT_ID.search(str(exc))
-            name = f"commit {missing[0]}" if missing else "a commit"
-            raise GitFailed(f"{name} is missing in the repository; objects that it borrows from elsewhere are not read") from None
+            missing = _UNREADABLE.search(str(exc))
+            if missing is None:
+                raise
+            message = f"commit {missing[1]} is missing in the repository; objects that it borrows from elsewhere are not read"
+            raise GitFailed(message) from None
 
     def _label(self, name: str, commit: bytes) -> str:
         """Make a branch in the workshop for a commit, so that git uses its name in markers.

@@ -174,9 +174,28 @@ class Joiner:
             return
         kind, _, rest = name.removeprefix(b"refs/").partition(b"/")
         source = _for_ref(self._manner.names[1])
-        beside = b"refs/" + kind + b"/agentfsd/" + source + (b"/" + rest if rest else b"")
+        beside = self._free_name(b"refs/" + kind + b"/agentfsd/" + source + (b"/" + rest if rest else b""), his)
+        if not beside:
+            return
         self._move(beside, his, f"as in {self._manner.names[1]}")
         self.joined.said.append(f"{_short(name)} of {self._manner.names[1]} is kept as {_short(beside)}")
+
+    def _free_name(self, name: bytes, his: bytes) -> bytes:
+        """Find the name under which *his* can be kept without losing what an earlier merge has kept there.
+
+        Returns:
+            *name*, with a number if a ref of that name leads elsewhere; b"" if a ref there has *his* in its history.
+        """
+        number, free = 1, name
+        while True:
+            moved = self.joined.refs.get(free)
+            there = moved.new if moved is not None else self._ours.refs.get(free, b"")
+            if not there or (there != his and name.startswith(b"refs/heads/") and self._commits.is_ancestor(there, his)):
+                return free
+            if there == his or (name.startswith(b"refs/heads/") and self._commits.is_ancestor(his, there)):
+                return b""
+            number += 1
+            free = name + b"-%d" % number
 
     def _keep_apart(self) -> None:
         """Rename new refs whose names clash with the directory of another ref."""

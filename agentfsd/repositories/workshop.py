@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 TIMEOUT_S = 300.0  # one start of git; what takes longer is given up
 _FANOUT = {b"%02x" % number for number in range(256)} | {b"pack"}
-_WAIT_S = 0.001
+_WAIT_S = 0.005  # as long as a slice of the event loop: others wait no longer for it
 FEW = 100  # loose objects; of more than that a pack is made: so does `git fetch`
 
 

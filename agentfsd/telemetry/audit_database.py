@@ -128,20 +128,20 @@ class AuditDatabase:
                 raise
 
     def _open(self) -> sqlite3.Connection:
-        made = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+        database = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
         try:
-            made.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            made.execute("PRAGMA journal_mode = WAL")
-            made.execute("PRAGMA synchronous = NORMAL")
-            made.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
-            made.executescript(_SCHEMA)
-            if made.execute("PRAGMA user_version").fetchone()[0] == _OPEN:
+            database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            database.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+            database.executescript(_SCHEMA)
+            if database.execute("PRAGMA user_version").fetchone()[0] == _OPEN:
                 self.gap = KILLED
-            made.execute(f"PRAGMA user_version = {_OPEN}")
+            database.execute(f"PRAGMA user_version = {_OPEN}")
         except BaseException:
-            made.close()
+            database.close()
             raise
-        return made
+        return database
 
     def _remove_log(self) -> None:
         for suffix in ("-wal", "-shm"):

@@ -1,6 +1,7 @@
-"""Restore, discard and undo, each after a page that shows what would change. Only with `agentfsd ui --write`."""
+"""Restore, discard and undo, each after a page that shows what would change, and answers. Only with `agentfsd ui --write`."""
 
 import errno
+from typing import Literal
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,6 +18,11 @@ from agentfsd.web.page_rendering import Pages
 from agentfsd.web.query_params import QueryParams
 
 SHOWN_CHANGES = 30
+ANSWERS: dict[str, tuple[bool, Literal["once", "session", "rule"], str]] = {  # by what a button says in the form
+    "allow": (True, "once", "Allowed once"), "allow-session": (True, "session", "Allowed for the session"),
+    "allow-rule": (True, "rule", "Allowed by a rule"), "deny": (False, "once", "Denied once"),
+    "deny-session": (False, "session", "Denied for the session"), "deny-rule": (False, "rule", "Denied by a rule"),
+}  # fmt: skip
 
 
 class ChangeRoutes:
@@ -32,6 +38,8 @@ class ChangeRoutes:
             Route("/restore", self.restore, methods=["POST"]),
             Route("/discard", self.ask_discard, methods=["GET"]),
             Route("/discard", self.discard, methods=["POST"]),
+            Route("/asks", self.asks, methods=["GET"]),
+            Route("/asks", self.answer, methods=["POST"]),
             Route("/undo", self.ask_undo, methods=["GET"]),
             Route("/undo", self.undo, methods=["POST"]),
         ]
@@ -86,6 +94,23 @@ class ChangeRoutes:
                 raise not_found("branch", name, "it went after the page was made; nothing was discarded") from exc
         self._pages.said.append(f"{name} was discarded.")
         return RedirectResponse("/", 303)
+
+    def asks(self, request: Request) -> Response:
+        """Show the processes that wait for permission; with buttons if the pages may change something."""
+        with self._overlay.client() as client:
+            waiting = client.list_asks()
+        return self._pages.page("asks.html", request, asks=waiting, answers=ANSWERS)
+
+    def answer(self, request: Request) -> Response:
+        """Answer the process that the page showed."""
+        number, choice = _field(request, "id"), _field(request, "answer")
+        if choice not in ANSWERS or not number.isdecimal():
+            raise ValueError("the form has no such answer")
+        allow, lasts, words = ANSWERS[choice]
+        with self._overlay.client() as client:
+            question = client.answer_ask(int(number), allow=allow, lasts=lasts)
+        self._pages.said.append(f"{words}: {question.command} wants to {question.what} {visible(question.path)}.")
+        return RedirectResponse("/asks", 303)
 
     def ask_undo(self, request: Request) -> Response:
         """Show the operation that would be undone."""

@@ -45,21 +45,21 @@ def view(tree: ViewedTree, path: str, offset: int) -> FileView:
         PathEscapeError: The path leads out of the tree.
     """
     entry = tree.stat(path)
-    made = FileView(name=visible(path), size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns)
-    made.mode = f"{entry.mode & 0o7777:04o}" if entry.mode else ""
+    shown = FileView(name=visible(path), size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns)
+    shown.mode = f"{entry.mode & 0o7777:04o}" if entry.mode else ""
     if entry.kind != "file":
-        made.notes = [_no_file(entry)]
-        return made
+        shown.notes = [_no_file(entry)]
+        return shown
     with tree.open(path) as content:
-        made.size_bytes, made.offset = content.size, offset
+        shown.size_bytes, shown.offset = content.size, offset
         head = content.read(0, _PROBE_BYTES)
         if _is_binary(head):
-            _show_bytes(made, content.read(offset, HEX_BYTES))
+            _show_bytes(shown, content.read(offset, HEX_BYTES))
         else:
-            _show_text(made, path, content.read(offset, PART_BYTES))
+            _show_text(shown, path, content.read(offset, PART_BYTES))
     if entry.is_link:
-        made.notes.insert(0, f"This name is a symlink to {visible(entry.target)}; what is shown is the file that it leads to.")
-    return made
+        shown.notes.insert(0, f"This name is a symlink to {visible(entry.target)}; what is shown is the file that it leads to.")
+    return shown
 
 
 def _no_file(entry: ViewedEntry) -> str:
@@ -77,35 +77,35 @@ def _is_binary(head: bytes) -> bool:
     return sum("\udc80" <= char <= "\udcff" for char in text) > len(text) * _STRAY_SHARE
 
 
-def _show_bytes(made: FileView, data: bytes) -> None:
-    at = made.offset
-    made.hex = [_row(at + start, data[start : start + 16]) for start in range(0, len(data), 16)]
-    made.next = at + len(data) if at + len(data) < made.size_bytes else 0
-    made.notes.append("This is no text; its bytes are shown in hexadecimal.")
-    if made.next:
-        made.notes.append(f"Shown are {size(len(data))} of {size(made.size_bytes)}.")
+def _show_bytes(shown: FileView, data: bytes) -> None:
+    at = shown.offset
+    shown.hex = [_row(at + start, data[start : start + 16]) for start in range(0, len(data), 16)]
+    shown.next = at + len(data) if at + len(data) < shown.size_bytes else 0
+    shown.notes.append("This is no text; its bytes are shown in hexadecimal.")
+    if shown.next:
+        shown.notes.append(f"Shown are {size(len(data))} of {size(shown.size_bytes)}.")
 
 
 def _row(offset: int, data: bytes) -> tuple[str, str, str]:
     return f"{offset:08x}", data.hex(" "), "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
 
 
-def _show_text(made: FileView, path: str, data: bytes) -> None:
-    end = made.offset + len(data)
-    if end < made.size_bytes or data.count(b"\n") > PART_LINES:
+def _show_text(shown: FileView, path: str, data: bytes) -> None:
+    end = shown.offset + len(data)
+    if end < shown.size_bytes or data.count(b"\n") > PART_LINES:
         data = data[: _cut(data)]
-        made.next = made.offset + len(data)
-        made.notes.append(f"This is a large file; shown are {size(len(data))} of {size(made.size_bytes)}.")
+        shown.next = shown.offset + len(data)
+        shown.notes.append(f"This is a large file; shown are {size(len(data))} of {size(shown.size_bytes)}.")
     text = data.decode("utf-8", "surrogateescape")
     if not text.isascii() and any("\udc80" <= char <= "\udcff" for char in text):
-        made.notes.append("Some bytes are no UTF-8; they are shown as \\xNN.")
+        shown.notes.append("Some bytes are no UTF-8; they are shown as \\xNN.")
         text = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
-    elif not made.next:
-        made.notes.append("The last line ends without a newline.")
-    made.lines = coloured(path, [line.removesuffix("\r") for line in lines])
+    elif not shown.next:
+        shown.notes.append("The last line ends without a newline.")
+    shown.lines = coloured(path, [line.removesuffix("\r") for line in lines])
 
 
 def _cut(data: bytes) -> int:

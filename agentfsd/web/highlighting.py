@@ -39,13 +39,13 @@ def coloured(path: str, lines: list[str]) -> list[Line]:
 
 def marked(line: Line, begin: int, end: int) -> Line:
     """Mark the characters from *begin* to *end* by an asterisk after their colour."""
-    made: Line = []
+    parts: Line = []
     at = 0
     for colour, text in line:
         for low, high, mark in ((0, begin, ""), (begin, end, "*"), (end, at + len(text), "")):
-            _add(made, colour + mark, text[max(0, low - at) : max(0, high - at)])
+            _add(parts, colour + mark, text[max(0, low - at) : max(0, high - at)])
         at += len(text)
-    return made
+    return parts
 
 
 def text_of(line: Line) -> str:

@@ -26,7 +26,7 @@ def places(nodes: Sequence[HistoryNode]) -> list[NodePlace]:
     """Place each node. Nodes come before their parents; parents that are not among the nodes are left out."""
     known = {node.id for node in nodes}
     columns: list[str | None] = []  # for each column, the node that its line leads to
-    made = []
+    placed = []
     for node in nodes:
         before = columns[:]
         column = _column(columns, node.id)
@@ -43,10 +43,10 @@ def places(nodes: Sequence[HistoryNode]) -> list[NodePlace]:
             if wanted is not None and at < len(before) and before[at] == wanted
         ]
         segments += [(column, 1, at, 2) for at in leads_to]
-        made.append(NodePlace(column, segments))
+        placed.append(NodePlace(column, segments))
         while columns and columns[-1] is None:
             columns.pop()
-    return made
+    return placed
 
 
 def _column(columns: list[str | None], node: str) -> int:

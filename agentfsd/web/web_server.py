@@ -32,7 +32,7 @@ from agentfsd.web.read_routes import ReadRoutes
 from agentfsd.web.viewed_trees import ArchiveTree
 
 _LINKS = (("/", "b", "Branches"), ("/compare", "c", "Compare"), ("/files", "f", "Files"), ("/history", "h", "History"),
-          ("/live", "l", "Live"))  # fmt: skip
+          ("/live", "l", "Live"), ("/asks", "a", "Asks"))  # fmt: skip
 _SESSION_LINKS = (("/", "s", "Session"), ("/files", "f", "Files"))
 _END_WITHIN_S = 3
 _MAX_CONNECTIONS = 200

@@ -1,5 +1,6 @@
 """doctor: what it says is what was tried."""
 
+import errno
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from agentfsd.cli.checkup import capabilities, obstacles
 from agentfsd.cli.checkup.finding import Finding
-from agentfsd.linux import mounts
+from agentfsd.linux import home_layers, mounts, process_syscalls
 from tests.mounted import Mounted, agentfsd, needs_fuse, needs_open_checkout, needs_root
 
 
@@ -96,3 +97,29 @@ def test_settings_that_forbid_namespaces_are_where_the_kernel_has_settings(setti
 def test_nothing_stays_behind(tmp_path: Path) -> None:
     capabilities.survey(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"),
+    [("landlock_abi", "Landlock has no scopes"), ("filter_system_calls", "no filter of system calls")],
+)
+def test_what_cannot_be_confined_is_named(broken: str, named: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> int:
+        if broken == "landlock_abi":
+            return 0
+        raise OSError(errno.ENOSYS, "no such call")
+
+    monkeypatch.setattr(process_syscalls, broken, refuse)
+    finding = next(found for found in capabilities.survey(str(tmp_path)) if found.name == "confinement")
+    assert not finding.found
+    assert named in finding.detail
+
+
+def test_layers_over_the_home_directory_are_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = {found.name: found for found in capabilities.survey(str(tmp_path))}
+    assert found["layers over the home directory"].found == (home_layers.why_not(str(tmp_path)) == "")
+    assert os.listdir(tmp_path) == []
+    monkeypatch.setattr(home_layers, "mount", lambda *_: os.stat("/nowhere"))
+    found = {found.name: found for found in capabilities.survey(str(tmp_path))}
+    assert not found["layers over the home directory"].found
+    assert "--home ro" in found["layers over the home directory"].cost

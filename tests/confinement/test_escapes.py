@@ -19,7 +19,6 @@ _SERVICES = "services that a build may need are left: --confine strict"
 _ROOT = "root has the machine: --confine strict takes its capabilities"
 
 _ALWAYS = {
-    "limit_the_daemon": _KERNEL_HAS_NO_WORD,
     "have_a_bystander_killed_for_memory": _KERNEL_HAS_NO_WORD,
     "read_a_key": "the home directory can be read: --home hide, or --hide ~/.ssh",
 }

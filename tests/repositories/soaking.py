@@ -158,7 +158,7 @@ class Soak:
         self.removed[name] = (self.removed[name] | (before.files - after.files)) - after.files
 
     def merge(self, *, kill: bool = False) -> None:
-        target, *sources = self.chance.sample(self.names, self.chance.choice([2, 2, 3]))
+        target, *sources = self.chance.sample(self.names, min(self.chance.choice([2, 2, 3]), len(self.names)))
         rule = self.chance.choice([[], [], [], ["--theirs"], ["--ours"], ["--rebase"], ["--squash"], ["--as-branches"]])
         self.note(f"-- merge {sources} into {target} {rule} {'killed' * kill}")
         before = {name: self.look(name) for name in [target, *sources, REAL]}

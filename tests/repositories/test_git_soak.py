@@ -13,8 +13,8 @@ from tests.repositories.random_git import FILES
 from tests.repositories.soaking import Soak
 from tests.rounds import rounds, seed
 
-STEPS = rounds("steps of a git soak", 8, 600)
-AGENTS = rounds("branches of a git soak", 3, 5)
+STEPS = rounds("steps of a git soak", 6, 600)
+AGENTS = rounds("branches of a git soak", 2, 5)
 
 
 def test_nothing_is_lost(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:

@@ -138,14 +138,32 @@ def test_a_file_taken_out_of_git_and_removed_goes(agents: Agents, moved: bool) -
 
 
 def test_a_source_that_is_left_out_takes_nothing_from_the_next_one(agents: Agents) -> None:
-    agents.commit("one", {"a": "one\n", "shared": "the same blob\n"}, "one's")
-    agents.commit("two", {"b": "two\n"}, "two's")
-    agents.commit("three", {"b": "three\n", "again": "the same blob\n"}, "three's")
-    agents.commit("main", {"a": "main\n"}, "main's")
-    agents.merge("three", into="one")
-    agents.commit("one", {"c": "c\n"}, "one's again")
-    agents.merge("one", "two", "three", into="main", rules=Rules())
-    shown(agents, "main")
+    """The merge of the file ``text`` makes the same content for both sources, and the first of them stays out."""
+    text = [f"line {number}\n" for number in range(12)]
+    commit(agents.lower, {"text": "".join(text)}, "person's")
+    for name, change in (("main", {9: "main\n"}), ("one", {2: "same\n"}), ("three", {2: "same\n"})):
+        made = "".join(change.get(number, line) for number, line in enumerate(text))
+        agents.commit(name, {"text": made, "a" if name != "three" else "c": f"{name}\n"}, f"{name}'s")
+    merged = agents.merge("one", "three", into="main", leave_conflicting=True)
+    assert (merged.merged, merged.left) == (["three"], ["one"])
+    place = shown(agents, "main")
+    assert (place / "text").read_text().splitlines()[2::7] == ["same", "main"]
+    assert git(place, "status", "--porcelain") == ""
+
+
+def test_what_is_kept_beside_is_not_replaced_by_what_is_kept_later(agents: Agents) -> None:
+    tips = []
+    for text in ("first", "second"):
+        place = agents.work("two")
+        (place / "b").write_text(f"{text}\n")
+        git(place, "commit", "-qa", *(["--amend"] if tips else []), "-m", text)
+        tips.append(git(place, "rev-parse", "HEAD"))
+        agents.keep("two")
+        assert agents.merge("two", into="one", rules=Rules(way="beside")).conflicts == []
+    agents.merge("two", into="one", rules=Rules(way="beside"))
+    place = shown(agents, "one")
+    found = git(place, "for-each-ref", "--format=%(refname:short) %(objectname)", "refs/heads/agentfsd").splitlines()
+    assert found == [f"agentfsd/two/main {tips[0]}", f"agentfsd/two/main-2 {tips[1]}"]
 
 
 def test_a_moved_file_stays_whose_source_another_branch_removes(agents: Agents) -> None:

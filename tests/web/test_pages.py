@@ -300,3 +300,18 @@ def test_page_that_was_left_open_changes_only_what_it_showed(writing: Visitor, m
     assert "second" in {branch["name"] for branch in mounted.json("branch list")}
     mounted.cli("discard", "first")
     mounted.cli("discard", "second")
+
+
+def test_a_process_that_waits_is_answered_on_a_page(writing: Visitor, visitor: Visitor, mounted: Mounted) -> None:
+    mounted.cli("rules add", "-b", "agent-7", "ask app.py")
+    process = mounted.start("agent-7", "cat", "app.py", view="namespace", stdout=subprocess.PIPE)
+    with ControlClient.connect(str(mounted.record().socket)) as client:
+        client.list_asks(wait=True)
+    assert "cat" in visitor.get("/asks").text
+    assert '<form method="post"' not in visitor.get("/asks").text
+    form = writing.form("/asks")
+    assert writing.post("/asks", {**form, "answer": "sometimes"}).status == 400
+    assert writing.post("/asks", {**form, "answer": "allow"}).status == 303
+    assert "seven" in process.communicate(timeout=60)[0]
+    assert "No process waits" in writing.get("/asks").text
+    mounted.cli("rules remove", "-b", "agent-7", "ask app.py")

@@ -19,7 +19,7 @@ from agentfsd.cli.checkup import fuse_findings, remedies
 from agentfsd.cli.checkup.finding import Finding
 from agentfsd.cli.checkup.privileges import has_sys_admin
 from agentfsd.cli.sandbox import confinement, namespace_trial
-from agentfsd.linux import readonly_mounts
+from agentfsd.linux import home_layers, readonly_mounts
 
 NAMESPACE_SETTINGS = (  # name, the value that forbids, one that permits
     ("kernel.unprivileged_userns_clone", "0", "1"),
@@ -36,6 +36,7 @@ def survey(state_parent: str) -> list[Finding]:
         *fuse_findings.survey_fuse(),
         _namespaces(),
         _confinement(),
+        _home_layers(state_parent),
         fuse_findings.find_allow_other(),
         _reflink(state_parent),
         _backstore(state_parent),
@@ -92,6 +93,15 @@ def _confinement() -> Finding:
     return Finding(
         "confinement", not missing, "; ".join(missing) or "domains, locked mounts, a filter of system calls",
         "a command of 'run' is confined less than it could be: see docs/explanation/security.md", "",
+    )  # fmt: skip
+
+
+def _home_layers(parent: str) -> Finding:
+    reason = home_layers.why_not(_existing(parent))
+    return Finding(
+        "layers over the home directory", reason == "", f"{reason or 'overlayfs works'} in {parent}",
+        "'run --home overlay' shows a read-only home directory, and 'run --confine strict' needs --home ro",
+        "put the state on ext4, XFS, btrfs or tmpfs (mount --state DIR); Linux 5.11 or newer for ordinary users",
     )  # fmt: skip
 
 

@@ -87,12 +87,12 @@ def grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = F
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        made.add_column(header, overflow="ellipsis" if cut else "fold", no_wrap=cut)
+        table.add_column(header, overflow="ellipsis" if cut else "fold", no_wrap=cut)
     for row in rows:
-        made.add_row(*(Text(printable(cell)) for cell in row))
-    return made
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
 
 
 def width() -> int:

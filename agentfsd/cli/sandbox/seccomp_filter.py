@@ -6,6 +6,7 @@ These fail with EPERM:
 - ioctl NS_MNT_GET_NEXT and NS_MNT_GET_PREV, and open_by_handle_at(2), which give access to another process's mount namespace
   without access to the process (Linux 6.12, 6.18). With a handle, root can also open any file of a file system of which it sees
   one.
+- prlimit(2) with new limits for another process, such as the daemon. A process that asks for its own says 0.
 """
 
 import errno
@@ -23,6 +24,7 @@ _TYPE_AND_NUMBER = 0xFFFF
 _X32_BIT = 0x40000000
 
 _OF_NUMBER, _OF_MACHINE, _OF_SECOND_ARGUMENT = 0, 4, 24  # struct seccomp_data; a little-endian machine's low 32 bits of the last
+_OF_FIRST_ARGUMENT, _OF_THIRD_ARGUMENT = 16, 32
 _LOAD, _AND, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x06  # linux/bpf_common.h
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM  # linux/seccomp.h
 
@@ -36,6 +38,7 @@ class Abi:
     machine: int
     ioctls: tuple[int, ...]
     open_by_handle: int
+    set_limits: int
     ignored_bits: int = 0
 
 
@@ -51,11 +54,11 @@ MACHINES = {
     "x86_64": Machine(
         317,
         (
-            Abi(0xC000003E, (16, 514), 304, _X32_BIT),  # x32 has the same AUDIT_ARCH, a bit, and an ioctl of its own
-            Abi(0x40000003, (54,), 342),
+            Abi(0xC000003E, (16, 514), 304, 302, _X32_BIT),  # x32 has the same AUDIT_ARCH, a bit, and an ioctl of its own
+            Abi(0x40000003, (54,), 342, 340),
         ),
     ),
-    "aarch64": Machine(277, (Abi(0xC00000B7, (29,), 265), Abi(0x40000028, (54,), 371))),
+    "aarch64": Machine(277, (Abi(0xC00000B7, (29,), 265, 261), Abi(0x40000028, (54,), 371, 369))),
 }
 
 
@@ -118,10 +121,25 @@ def _of_abi(abi: Abi) -> list[bytes]:
     if abi.ignored_bits:
         numbers.append(_statement(_AND, 0xFFFFFFFF & ~abi.ignored_bits))
     asked = len(abi.ioctls)
-    numbers.append(_branch(abi.open_by_handle, asked + 1 + refuse, 0))
+    numbers.append(_branch(abi.open_by_handle, asked + 2 + refuse, 0))
+    numbers.append(_branch(abi.set_limits, asked + 1 + len(commands), 0))
     numbers += [_branch(number, asked - at, 0) for at, number in enumerate(abi.ioctls)]
     numbers.append(_statement(_RETURN, _ALLOW))
-    return numbers + commands
+    return numbers + commands + _of_limits()
+
+
+def _of_limits() -> list[bytes]:
+    """Refuse new limits (the third argument) for another process (the first); who asks for its own says 0."""
+    return [
+        _statement(_LOAD, _OF_FIRST_ARGUMENT),
+        _branch(0, 5, 0),
+        _statement(_LOAD, _OF_THIRD_ARGUMENT),
+        _branch(0, 0, 2),
+        _statement(_LOAD, _OF_THIRD_ARGUMENT + 4),
+        _branch(0, 1, 0),
+        _statement(_RETURN, _REFUSE),
+        _statement(_RETURN, _ALLOW),
+    ]
 
 
 def _statement(code: int, value: int) -> bytes:

@@ -25,10 +25,10 @@ async def create_branch(services: Services, request: wire.BranchCreate, context:
     """Create a branch."""
     source = services.pin(request.source)
     await services.flush()
-    made = services.overlay.branches.create(request.name, source, temporary=request.temporary)
-    context.peer.temporary |= {made.id} if request.temporary else set()
-    services.tell("branch-created", made.id, context.caller.pid, name=made.base)
-    return wire.BranchReply(branch=await wire_branch(services, made.id))
+    branch = services.overlay.branches.create(request.name, source, temporary=request.temporary)
+    context.peer.temporary |= {branch.id} if request.temporary else set()
+    services.tell("branch-created", branch.id, context.caller.pid, name=branch.base)
+    return wire.BranchReply(branch=await wire_branch(services, branch.id))
 
 
 @control_operation(wire.BranchList, permission=unbound_only, note=changes_nothing)

@@ -121,9 +121,9 @@ async def make_directory(services: Services, request: wire.FileMkdir, context: R
         raise FileExistsError(errno.EEXIST, "file exists")
     permissions.check(directory, WRITE | EXECUTE, who)
     owner = Owner(who.uid, who.gid, who.umask)
-    made = requested_changes.make(ClientChanges(services, context), directory.tree, directory, place.name, mode, owner)
+    child = requested_changes.make(ClientChanges(services, context), directory.tree, directory, place.name, mode, owner)
     await services.settle()
-    return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), inode_stat.attributes(made)))
+    return wire.FileReply(file=info_of(path_of(request.path, request.raw_path), inode_stat.attributes(child)))
 
 
 @control_operation(wire.FileRename, permission=own_history("branch"), note=told_as_event)

@@ -28,14 +28,14 @@ async def create_snapshot(services: Services, request: wire.SnapshotCreate, cont
     branch = services.overlay.refs.branch(request.branch or context.branch).id
     await services.flush(branch)
     author, kind = author_of(context), KEPT if request.keep else RUN if request.around_run else ""
-    made = services.overlay.snapshots.create(
+    snapshot = services.overlay.snapshots.create(
         branch, request.name, request.tag, author.pid, author.command, kind, temporary=request.temporary
     )
-    context.peer.temporary |= {made.id} if request.temporary else set()
+    context.peer.temporary |= {snapshot.id} if request.temporary else set()
     services.overlay.retention.apply(branch)
-    services.tell("snapshot", branch, author.pid, name=made.name)
-    context.peer.made.add(made.id)
-    return wire.SnapshotReply(snapshot=wire_snapshot(made))
+    services.tell("snapshot", branch, author.pid, name=snapshot.name)
+    context.peer.made.add(snapshot.id)
+    return wire.SnapshotReply(snapshot=wire_snapshot(snapshot))
 
 
 @control_operation(wire.SnapshotList, permission=own_branch("branch"), note=changes_nothing)

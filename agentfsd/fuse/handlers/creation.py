@@ -26,9 +26,9 @@ def _make(
     conn.shared.reservations.check(ctx.pid, directory, name)
     owner = Owner(ctx.uid, ctx.gid, ctx.umask)
     by = conn.changes.by(ctx.pid, parent)
-    made = requested_changes.make(by, tree, directory, name, mode, owner, rdev=rdev, target=target)
+    inode = requested_changes.make(by, tree, directory, name, mode, owner, rdev=rdev, target=target)
     conn.shared.reservations.made(ctx.pid)
-    return parent, made
+    return parent, inode
 
 
 def _check_made(conn: Connection, ctx: CallContext, parent: DirNode, directory: Inode, name: bytes, mode: int) -> None:
@@ -41,28 +41,28 @@ def _check_made(conn: Connection, ctx: CallContext, parent: DirNode, directory: 
 
 def mkdir(conn: Connection, parent_id: int, name: bytes, mode: int, ctx: CallContext) -> LookupReply:
     """Answer MKDIR; *mode* has permission bits only."""
-    parent, made = _make(conn, parent_id, name, stat.S_IFDIR | mode, ctx)
-    return conn.replies.entry(parent, name, made)
+    parent, child = _make(conn, parent_id, name, stat.S_IFDIR | mode, ctx)
+    return conn.replies.entry(parent, name, child)
 
 
 def mknod(conn: Connection, parent_id: int, name: bytes, mode: int, rdev: int, ctx: CallContext) -> LookupReply:
     """Answer MKNOD; *mode* has the type, too."""
     try:
-        parent, made = _make(conn, parent_id, name, mode, ctx, rdev=rdev)
+        parent, child = _make(conn, parent_id, name, mode, ctx, rdev=rdev)
     except FileExistsError:
         if stat.S_ISREG(mode):  # an open(2), perhaps, which has not said O_EXCL
             _look_again(conn, parent_id, name, ctx)
         raise
-    reply = conn.replies.entry(parent, name, made)
-    if not made.opens:
-        made.release_files()
+    reply = conn.replies.entry(parent, name, child)
+    if not child.opens:
+        child.release_files()
     return reply
 
 
 def symlink(conn: Connection, parent_id: int, name: bytes, target: bytes, ctx: CallContext) -> LookupReply:
     """Answer SYMLINK."""
-    parent, made = _make(conn, parent_id, name, stat.S_IFLNK | 0o777, ctx, target=target)
-    return conn.replies.entry(parent, name, made)
+    parent, child = _make(conn, parent_id, name, stat.S_IFLNK | 0o777, ctx, target=target)
+    return conn.replies.entry(parent, name, child)
 
 
 def create(

@@ -3,6 +3,7 @@
 import errno
 
 from agentfsd.core import inode_stat
+from agentfsd.core.rule_set import HIDE, UNKNOWN
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers import control_directory
@@ -21,9 +22,10 @@ def lookup(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> L
         return control_directory.lookup_control_dir(conn, parent, ctx)
     conn.replies.watch(parent, directory)
     child = inode_stat.look(tree, directory, name)
-    if conn.guard.rules.active and child is not None and (caller := conn.guard.of(ctx, parent.view.tree_id, tree)) is not None:
-        caller.check_search(directory)
-        if caller.hides(directory, name, is_dir=child[0].is_dir):
+    verdict = UNKNOWN
+    if child is not None and conn.guard.rules.active:
+        verdict = conn.guard.looked_up(ctx, parent.view.tree_id, directory, name, child[0])
+        if verdict == HIDE:
             return conn.replies.hidden(parent, directory, name)
     conn.shared.reservations.looked(ctx.pid, directory, name, exists=child is not None)
     caller_dependent = not parent.view.tree_id
@@ -32,7 +34,7 @@ def lookup(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> L
             conn.changes.revive(parent, name, tree.id)
         return conn.replies.missing(parent, directory, name)
     inode, attributes = child
-    answer = conn.replies.entry(parent, name, inode, attributes)
+    answer = conn.replies.entry(parent, name, inode, attributes, verdict)
     if caller_dependent and (not inode.is_dir or conn.nodes[answer.node_id] is not parent.children.get(name)):
         conn.changes.revive(parent, name, tree.id)
     return answer
