@@ -46,7 +46,8 @@ class TreeBefore:
             return reading.text(self._tree, path, reading.REFS_BYTES)
         row = self._seen.row(path)
         if row is None:
-            was_seen = reading.has(self._theirs, path) or self._seen.was_removed(path)
+            shown = reading.at(self._theirs, path)
+            was_seen = self._seen.was_removed(path) if shown is None else not shown.has_own_data
             return reading.text(self._tree, path, reading.REFS_BYTES) if was_seen else None
         before = origin.identity_of(row)
         if before == now:
@@ -90,7 +91,7 @@ class OriginBefore:
         row, now = self._row(path), origin.now_in_lower(self._lower, path)
         if row is None:
             inode = reading.at(self._branch, path)
-            return None if inode is not None and inode.content else reading.text(self._lower, path, reading.REFS_BYTES)
+            return None if inode is None or inode.content else reading.text(self._lower, path, reading.REFS_BYTES)
         before = origin.identity_of(row)
         if before == NO_LOWER:
             return None

@@ -63,6 +63,20 @@ def test_a_ref_that_the_other_side_never_saw_is_none_that_it_deleted(agents: Age
     assert git(place, "for-each-ref", "--format=%(refname:short)", "refs/heads/topic").split() == ["topic/later", "topic/two"]
 
 
+def test_a_ref_that_the_branch_packed_after_the_real_repository_got_one_of_that_name(agents: Agents) -> None:
+    place = agents.work("one")
+    git(place, "switch", "-qc", "topic")
+    his = commit(place, {"a": "A\n"}, "one's")
+    agents.keep("one")
+    git(agents.lower, "switch", "-qc", "topic", "main")
+    mine = commit(agents.lower, {"b": "B\n"}, "person's")
+    place = agents.work("one")
+    git(place, "pack-refs", "--all", "--prune")
+    agents.keep("one")
+    into_lower(agents, "one")
+    assert {mine, his} <= set(git(agents.lower, "rev-list", "--all").split())
+
+
 # -- working files of a commit into the real directory
 
 
