@@ -34,7 +34,7 @@ def test_demo_in_a_fresh_checkout_runs_twice_from_another_directory(tmp_path: Pa
         assert done.returncode == 0, done.stderr
         for line in ("fixer reads:      return a + b", "writer reads:     return a - b", "wild sees:    0 files",
                      "+    return a + b",
-                     "merged fixer, writer into main: 2 paths",
+                     "merged fixer, writer into main: 2 changes",
                      "a calculator", " calc.py | 2 +-", " README.md | 1 +"):  # fmt: skip
             assert line in done.stdout
     packages = next((tmp_path / "agentfsd" / ".venv" / "lib").glob("python3*/site-packages"))

@@ -79,7 +79,7 @@ SECTIONS = {
     "Bind running processes, open a shell": (_MOUNTED + _TWO_BRANCHES, ["tested"]),
     "Export, import, and move histories": (_MOUNTED + _TWO_BRANCHES, ["from-mail"]),
     "Move much data at full speed": (_MOUNTED + _TWO_BRANCHES, ["enabled"]),
-    "Confine a run": (_MOUNTED, ["3 paths of /home/me/project would change"]),
+    "Confine a run": (_MOUNTED, ["3 changes would go into /home/me/project"]),
     "The home directory": (_MOUNTED + _TWO_BRANCHES, ["D\t.gitconfig", "which belong to the branch", "0 requests refused"]),
     "Choose where contents are kept": (_MOUNTED, ["/home/me/ram", "/home/me/watched"]),
 }  # fmt: skip

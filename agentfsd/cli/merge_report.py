@@ -32,14 +32,14 @@ def show(result: wire.MergeReply, said: str, *, dry_run: bool, as_json: bool) ->
     if dry_run:
         for changed in result.changed:
             whose = f"\t{', '.join(changed.sources)}" if changed.sources else ""  # names of branches need no quoting
-            printing.say_ready((printing.quoted(changed.path_bytes) or ".") + whose)
+            printing.say_ready(f"{changed.status}\t{printing.renamed(changed)}{whose}")
     for sentence in result.said:
         printing.say(sentence)
-    count = printing.plural(len(result.changed), "path")
+    count = printing.plural(len(result.changed), "change")
     if result.how == "nothing":
         printing.say(f"nothing to do: {result.into} has all of these changes")
     elif dry_run:
-        printing.say(f"{count} of {result.into} would change")
+        printing.say(f"{count} would go into {result.into}")
     else:
         printing.say(f"{said} into {result.into}: {count}")
     _show_decisions(result.decided)

@@ -4,6 +4,7 @@ A change is a path that `diff --own` lists. A count stays valid while the branch
 what was seen of the lower are as they were. It knows no request.
 """
 
+import logging
 import time
 from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
@@ -19,7 +20,9 @@ from agentfsd.repositories.git_internals import GitInternals
 from agentfsd.repositories.telling import Told, tell
 
 MOST_STORED = 10_000  # stored files and names of a branch that are compared to count its changes
-BUDGET_S = 1.0  # how long one answer may count, beyond the first branch that it counts
+BUDGET_S = 2.0  # how long one answer may count, beyond the first branch that it counts
+
+log = logging.getLogger(__name__)
 
 _STEP = 200  # files of one step
 _UNLOOKED = 20  # steps of a comparison between two looks whether the branch has changed
@@ -85,10 +88,13 @@ class ChangeCounts:
             return kept.result
         if not layer_rows.hold_more(overlay.parts.store, layers, MOST_STORED) and spent.allows():
             with spent.counting():
-                for _ in range(_ROUNDS):
-                    made = yield from self._count(overlay, branch_id)
-                    if made is not None:
-                        return made
+                try:
+                    for _ in range(_ROUNDS):
+                        made = yield from self._count(overlay, branch_id)
+                        if made is not None:
+                            return made
+                except OSError as exc:  # such as a renamed file whose content is gone from the real directory
+                    log.debug("the changes of branch %s cannot be counted: %s", branch_id, exc)
         stored = 0
         for some in overlay.branches.stored_changes(branch_id):
             stored += some

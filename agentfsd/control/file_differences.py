@@ -5,12 +5,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 from agentfs_client import wire
 from agentfsd.control.cooperative import Steps
+from agentfsd.control.reply_records import wire_repository
 from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode, Parts, Tree
-from agentfsd.core.tree_diff import pairs_in_steps
+from agentfsd.core.tree_diff import pairs_in_steps, paths_in_steps
+from agentfsd.repositories.git_internals import GitInternals
+from agentfsd.repositories.telling import Told, tell
 
 
-def files(parts: Parts, old: Tree, new: Tree, *, count: bool, hides: Callable[[bytes], bool]) -> Steps[wire.FilesDifferReply]:
+def files(
+    parts: Parts, old: Tree, new: Tree, *, count: bool, hides: Callable[[bytes], bool], histories: bool = False,
+    internal: bool = True,
+) -> Steps[wire.FilesDifferReply]:  # fmt: skip
     """List the files that differ between two trees, which must not change meanwhile.
 
     Args:
@@ -19,6 +25,8 @@ def files(parts: Parts, old: Tree, new: Tree, *, count: bool, hides: Callable[[b
         new: The tree that is compared.
         count: Also count the files that are the same, which walks all of *old*.
         hides: Tells which paths the caller must not see.
+        histories: Say what was committed with git.
+        internal: List git's own files, too.
     """
     added, modified, deleted = list[bytes](), list[bytes](), list[bytes]()
     for done, pair in enumerate(pairs_in_steps(parts, old, new)):
@@ -31,7 +39,17 @@ def files(parts: Parts, old: Tree, new: Tree, *, count: bool, hides: Callable[[b
     unchanged = -1
     if count:
         unchanged = (yield from _count(old)) - len(modified) - len(deleted)
-    return wire.FilesDifferReply(added=_names(added), modified=_names(modified), deleted=_names(deleted), unchanged=unchanged)
+    repositories = list[Told]()
+    if histories:
+        paths = yield from paths_in_steps(parts, old, new)
+        repositories = yield from tell(parts, old, new, [path for path in paths if not hides(path)])
+    if not internal:
+        internals = GitInternals(old, new)
+        added, modified, deleted = (internals.without(some, lambda path: path) for some in (added, modified, deleted))
+    return wire.FilesDifferReply(
+        added=_names(added), modified=_names(modified), deleted=_names(deleted), unchanged=unchanged,
+        repositories=[wire_repository(told) for told in repositories],
+    )  # fmt: skip
 
 
 def _is_file(inode: Inode | None) -> bool:

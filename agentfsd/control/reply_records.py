@@ -10,7 +10,6 @@ from agentfsd.history import merging
 from agentfsd.history.merge import PathConflict
 from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
-from agentfsd.repositories.git_database_paths import is_internal
 from agentfsd.repositories.telling import Told
 from agentfsd.types import PathChange, SnapshotSummary
 
@@ -56,15 +55,27 @@ def author_of(context: RequestContext) -> Author:
     return Author(context.caller.pid, process_info.command_of(context.caller.pid) if context.caller.pid else "")
 
 
-def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:
-    """Describe a merge or commit into the branch or directory *into*."""
+def merge_reply(merged: merging.Merged, into: str, *, internal: bool = False) -> wire.MergeReply:
+    """Describe a merge or commit.
+
+    Args:
+        merged: What was merged or committed.
+        into: The branch or directory that has it now.
+        internal: Also list git's own files.
+    """
+    changes, internals = merged.listed
+    shown = sorted([*changes, *internals], key=lambda change: change.path) if internal else changes
     return wire.MergeReply(
         how=merged.how,
         into=into,
         changed=[
-            wire.MergedPath(**wire.path_fields(path), sources=merged.sources.get(path, []))
-            for path in sorted(set(merged.changed))
-            if not is_internal(path)
+            wire.MergedPath(
+                status=change.status,
+                sources=_sources(merged, change),
+                **wire.path_fields(change.path),
+                **wire.path_fields(change.old_path, "old_path"),
+            )
+            for change in shown
         ],
         conflicts=[_wire_conflict(conflict) for conflict in merged.conflicts],
         merged=merged.merged,
@@ -77,8 +88,13 @@ def merge_reply(merged: merging.Merged, into: str) -> wire.MergeReply:
             *(wire.Decision(**wire.path_fields(path), source=source, kind="markers") for source, path in merged.marked),
         ],
         said=merged.said,
-        internal=sum(is_internal(path) for path in set(merged.changed)),
+        internal=len(internals),
     )
+
+
+def _sources(merged: merging.Merged, change: PathChange) -> list[str]:
+    both = [*merged.sources.get(change.path, ()), *merged.sources.get(change.old_path, ())]
+    return [source for source in merged.merged if source in both]
 
 
 def _wire_conflict(conflict: PathConflict) -> wire.Conflict:

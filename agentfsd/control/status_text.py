@@ -166,7 +166,7 @@ def remarks(branches: Sequence[wire.Branch]) -> list[str]:
         for one in branch.repositories
     ]
     if not all(branch.counted for branch in branches):
-        lines.append("~ is what is stored, as counting takes long; `agentfsd diff --own BRANCH` lists the changes")
+        lines.append("~ is the number of stored changes, which were not counted by path; `agentfsd diff --own BRANCH` lists them")
     return lines
 
 

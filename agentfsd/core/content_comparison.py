@@ -58,6 +58,13 @@ class ComparisonResults:
             self._found[old, new] = before, (yield from compare(old, new))
 
 
+class NeverSame(ComparisonResults):
+    """Takes any two files with contents of their own for different, and reads none."""
+
+    def of(self, old: Inode, new: Inode) -> bool:
+        return False
+
+
 def _stamps(old: Inode, new: Inode) -> _Stamps:
     old_status, new_status = inode_stat.data_stat(old), inode_stat.data_stat(new)
     return (

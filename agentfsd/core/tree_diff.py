@@ -86,12 +86,14 @@ def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | No
     return run_to_end(_changes(parts, _Walker(_Touched(old, new), verdicts)))
 
 
-def between_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[PathChange]]:
+def between_in_steps(
+    parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | None = None
+) -> Generator[tuple[int, int, str], None, list[PathChange]]:
     """Do the same as between() in steps: yield (done, total, what) where the caller may let other work run.
 
     The trees must not change meanwhile.
     """
-    return _changes(parts, _Walker(_Touched(old, new), ComparisonResults(), in_steps=True))
+    return _changes(parts, _Walker(_Touched(old, new), verdicts or ComparisonResults(), in_steps=True))
 
 
 def paths_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[bytes]]:

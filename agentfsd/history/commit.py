@@ -18,6 +18,7 @@ from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.commit_contents import BytesContent, LowerContent, ObjectContent
+from agentfsd.history.listed_changes import ListedChanges, list_changes, parted
 from agentfsd.history.merge import PathConflict, content_of, git_favor
 from agentfsd.history.paths import touches
 from agentfsd.history.settling import Same, rights_of
@@ -30,6 +31,7 @@ from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, rank_of
 from agentfsd.repositories.joining import REAL_DIRECTORY, Manner
 from agentfsd.repositories.reading import at
+from agentfsd.types import PathChange
 
 Rule = Literal["refuse", "merge", "force"]  # what to do with a path that has changed in the lower since the branch changed it
 
@@ -42,13 +44,22 @@ LOWER_MANNERS: dict[Rule, Callable[[str, bool], Manner]] = {  # arguments: branc
 
 @dataclass(slots=True)
 class Plan:
-    """The plan of a commit. ``changed``: every path that will be different in the lower; ``same``: the argument for settle()."""
+    """The plan of a commit.
+
+    Attributes:
+        steps: What to do in the lower.
+        changed: Every path that the steps are about.
+        listed: What will be different in the lower, as `diff` lists it.
+        same: The argument for settle().
+        said: Messages about git histories.
+    """
 
     steps: list[Step] = field(default_factory=list)
     changed: list[bytes] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
     conflicts: list[PathConflict] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)  # messages about git histories
+    said: list[str] = field(default_factory=list)
+    listed: ListedChanges = field(default_factory=lambda: ListedChanges([], []))
 
 
 def plan(
@@ -88,7 +99,28 @@ def plan(
         planner.refuse_to_empty(path for path in unseen if touches(wanted, path))
     planner.add_links()
     planner.add_directories(pairs)
+    planner.plan.listed = yield from _listed(overlay, tree, planner.plan, pairs)
     return planner.plan
+
+
+def _listed(
+    overlay: Overlay, tree: Tree, plan: Plan, pairs: dict[bytes, EntryPair]
+) -> Generator[tuple[int, int, str], None, ListedChanges]:
+    """List what a plan changes. What git's merge made of a path is listed though the branch may not differ there."""
+    lower, only_times = overlay.trees.side(None), {"times"}
+    touched = {path for path in plan.changed if path not in pairs or set(pairs[path].what) != only_times}
+    found = yield from list_changes(overlay.parts, lower, tree, touched)
+    known = {path for change in (*found.changes, *found.internals) for path in (change.path, change.old_path)}
+    made = [step for step in plan.steps if step.path in touched - known - pairs.keys() and not isinstance(step, Adjust)]
+    others = parted([_as_change(step, lower) for step in made], lower, tree)
+    changes = sorted((*found.changes, *others.changes), key=lambda change: change.path)
+    return ListedChanges(changes, [*found.internals, *others.internals])
+
+
+def _as_change(step: Step, lower: Tree) -> PathChange:
+    if isinstance(step, Remove):
+        return PathChange("D", step.path, 0, -1)
+    return PathChange("A" if at(lower, step.path) is None else "M", step.path, -1, 0)
 
 
 def _with_directories(pairs: dict[bytes, EntryPair], wanted: tuple[bytes, ...]) -> dict[bytes, EntryPair]:

@@ -19,10 +19,12 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal
 from agentfsd.history import commit, settling
+from agentfsd.history.listed_changes import ListedChanges
 from agentfsd.history.merge import PathConflict
 from agentfsd.lower import commit_writer
 from agentfsd.lower.commit_plan import Drifted, Identity
 from agentfsd.lower.host_lower import HostLower
+from agentfsd.types import PathChange
 
 Progress = Callable[[int, int, int], None]
 """Called with: steps done, all steps, bytes written."""
@@ -35,9 +37,9 @@ class Interrupted(NamedTuple):
     note: Mapping[str, str]
 
     @property
-    def changed(self) -> list[bytes]:
-        """The paths that the commit changes."""
-        return [b64decode(path) for path in json.loads(self.note["paths"])]
+    def listed(self) -> ListedChanges:
+        """What the commit changes, as far as the journal says it."""
+        return ListedChanges([PathChange("", b64decode(path), -1, -1) for path in json.loads(self.note["paths"])], [])
 
     @property
     def same(self) -> list[settling.Same]:
@@ -104,7 +106,7 @@ class LowerCommits:
         """Return what the journal records, so that the commit can be finished or undone after a kill."""
         return {
             "branch": branch_id, "layer": str(tree.head), "whole": "" if partial else "yes",
-            "paths": json.dumps([b64encode(path).decode() for path in plan.changed]),
+            "paths": json.dumps([b64encode(change.path).decode() for change in plan.listed.changes]),
             "same": msgspec.json.encode(plan.same).decode(), "id": str(time.time_ns()),
         }  # fmt: skip
 

@@ -9,7 +9,7 @@ owners, extended attributes, empty directories, special files) is merged here by
 import os
 import stat
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -26,6 +26,7 @@ from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
 from agentfsd.repositories import fitting
 from agentfsd.repositories.before import TreeBefore
+from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder
 from agentfsd.repositories.joining import Manner, Way
@@ -181,7 +182,10 @@ def merge(
     _part_additions(ours, our_changes, their_changes, None)
     merger = _Merger(rules, our_changes, their_changes, names)
     merger.outcome.steps += [Step(*fields) for fields in fitted.fits]
-    merger.outcome.conflicts += [PathConflict(*fields) for fields in fitted.clashes]
+    merger.add_settled(fitted.settled)
+    for clash in fitted.clashes:
+        merger.outcome.conflicts.append(PathConflict(*clash, excerpt=merger.excerpt(clash.path, (base, ours, theirs))))
+        yield 0, 0, "reading conflicts"
     merger.outcome.said += fitted.said
     yield from merger.read()
     for done, path in enumerate(sorted(their_changes)):
@@ -250,6 +254,26 @@ class _Merger:
         self._their_moves: dict[bytes, bytes] = {}
         self._decided: set[bytes] = set()
         self.outcome = MergeOutcome()
+
+    # -- what git has merged
+
+    def add_settled(self, settled: Iterable[Clash]) -> None:
+        """Note which conflicts between commits were decided, and which files got markers."""
+        for path, kind, _ in settled:
+            if self._rules.favor:
+                self._note_decision(path, kind)
+            elif kind in ("content", "add/add"):
+                self.outcome.marked.append(path)
+
+    def excerpt(self, path: bytes, trees: tuple[Tree, Tree, Tree]) -> tuple[str, str]:
+        """Return the first lines of a file that clash, in ours and theirs; empty if it is no text on both sides."""
+        inodes = [_find(tree, path) for tree in trees]
+        was, here, there = (
+            content_of(inode) if inode is not None and inode.is_file and _is_text_size(inode) else None for inode in inodes
+        )
+        if here is None or there is None or not text_merge.is_text(was, here, there):
+            return "", ""
+        return text_merge.first_clash(self._objects, (was, here, there))
 
     # -- renames
 

@@ -1,6 +1,7 @@
 """Merge branches: from names to a branch that holds the result. The target changes in one transaction or not at all."""
 
 import errno
+import itertools
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -12,10 +13,12 @@ from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import MergeDecision, MergeOutcome, PathConflict, Rules, Step, merge
 from agentfsd.history.paths import touches
 from agentfsd.repositories import git_database_paths
 from agentfsd.repositories.gathering import Workshops
+from agentfsd.repositories.telling import tell
 
 _T = TypeVar("_T")
 
@@ -36,7 +39,7 @@ class Merged:
 
     Attributes:
         how: merged, fast-forward or nothing.
-        changed: The paths that differ in the target now.
+        listed: What differs in the target now.
         merged: The names of the sources that were merged.
         left: The names of the sources that had conflicts.
         sources: The sources that changed a path, by path.
@@ -45,7 +48,7 @@ class Merged:
     """
 
     how: str = "nothing"
-    changed: list[bytes] = field(default_factory=list)
+    listed: ListedChanges = field(default_factory=lambda: ListedChanges([], []))
     conflicts: list[PathConflict] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories of git
     merged: list[str] = field(default_factory=list)
@@ -58,8 +61,6 @@ class Merged:
         """Note that *source* changed *paths* of the target."""
         self.merged.append(source)
         for path in dict.fromkeys(paths):
-            if path not in self.sources:
-                self.changed.append(path)
             self.sources.setdefault(path, []).append(source)
 
     def leave(self, source: str, target: str, conflicts: Iterable[PathConflict]) -> None:
@@ -158,6 +159,8 @@ def _attempt(
                     continue
                 now = theirs
                 result.take(name, paths)
+                told = yield from tell(overlay.parts, ours, theirs, paths)
+                result.said += itertools.chain.from_iterable(one.merged_from(name) for one in told)
                 merged.append((source, theirs.head))
                 continue
             base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
@@ -177,6 +180,7 @@ def _attempt(
         if result.conflicts and not leave_conflicting:
             result.merged, result.left = [], result.merged + result.left
             return result
+        result.listed = yield from list_changes(overlay.parts, ours, now, result.sources)
         if not merged or dry_run:
             return result
         merged = [] if wanted or rules.way == "beside" else merged
@@ -228,20 +232,23 @@ def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[i
 
 def restore_paths(
     overlay: Overlay, target: str, ref: str, wanted: tuple[bytes, ...], author: Author
-) -> Generator[tuple[int, int, str], None, list[bytes]]:
-    """Make some paths of a branch equal to those of *ref*, all of them or none. Return the paths that changed."""
+) -> Generator[tuple[int, int, str], None, ListedChanges | None]:
+    """Make some paths of a branch equal to those of *ref*, all of them or none. Return what changed; None: there was nothing
+    to do.
+    """
     target_id, source = overlay.refs.branch(target).id, overlay.refs.find(ref).id
     for attempt in range(_ATTEMPTS):
         steps = _restore_attempt(overlay, target_id, source, wanted, author)
-        changed = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
-        if changed is not None:
-            return changed
+        done, listed = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
+        if done:
+            return listed
     raise Refusal(errno.EBUSY, "target-moves", f"branch {target!r} changes faster than it can be restored", "try again")
 
 
 def _restore_attempt(
     overlay: Overlay, target_id: str, source: str, wanted: tuple[bytes, ...], author: Author
-) -> Generator[tuple[int, int, str], None, list[bytes] | None]:
+) -> Generator[tuple[int, int, str], None, tuple[bool, ListedChanges | None]]:
+    """Return False when the target was changed meanwhile, and what changed."""
     with ExitStack() as held:
         ours, theirs = (held.enter_context(overlay.trees.frozen(ref, readers_follow=False)) for ref in (target_id, source))
         for path in wanted:
@@ -254,11 +261,11 @@ def _restore_attempt(
                 outcome.steps.append(Step(pair.path, pair.new))
             yield len(outcome.steps), 0, "changes"
         if not outcome.steps:
-            return []
+            return True, None
         made = held.enter_context(overlay.trees.scratch(ours))
         yield from _apply(made, theirs, outcome)
-        done = overlay.branches.take_over(target_id, made, ours.head, "restore", (), author.pid, author.command)
-        return [step.path for step in outcome.steps] if done else None
+        listed = yield from list_changes(overlay.parts, ours, made, {step.path for step in outcome.steps})
+        return overlay.branches.take_over(target_id, made, ours.head, "restore", (), author.pid, author.command), listed
 
 
 def _exists(tree: Tree, path: bytes) -> bool:

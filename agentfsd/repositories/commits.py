@@ -33,6 +33,9 @@ class Difference(NamedTuple):
     new: Entry
 
 
+_IN_WORDS = {"content": "both sides changed the same lines", "add/add": "added on both sides"}
+
+
 class Clash(NamedTuple):
     """A path that git could not merge. ``message`` is git's message without "CONFLICT"."""
 
@@ -243,7 +246,7 @@ class Commits:
             if match := _CONFLICT.match(text):
                 kind = _KINDS.get(match[1], match[1])
                 for path in paths:
-                    clashes.setdefault(path, Clash(path, kind, match[2].strip()))
+                    clashes.setdefault(path, Clash(path, kind, _IN_WORDS.get(kind, match[2].strip())))
         merged.clashes = [clashes.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
 
     def settle(self, merged: MergedTrees, favor: str) -> bytes:

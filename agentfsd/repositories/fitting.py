@@ -54,12 +54,14 @@ class Fitted:
         decided: The paths that the plain merge of files must skip.
         fits: The changes to make.
         clashes: The conflicts.
+        settled: The conflicts of files that a favoured side decided, or that conflict markers were left for.
         said: One sentence for each thing that was done.
     """
 
     decided: set[bytes] = field(default_factory=set)
     fits: list[Fit] = field(default_factory=list)
     clashes: list[Clash] = field(default_factory=list)
+    settled: list[Clash] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
 
@@ -197,6 +199,8 @@ class _Fitter:
             if work_tree is not None and not self._ours.bare:
                 yield from self._leave_to_git(joined, work_tree)
             return
+        if work_tree is not None:
+            self._fitted.settled += [clash._replace(path=join(work_tree, clash.path)) for clash in joined.settled]
         self._take_objects(inside, touched, joined)
         self._take_refs(joined)
         self._take_logs(inside, touched, joined)

@@ -59,6 +59,7 @@ class Joined:
         to_ours: The differences between our commit and the result, by path.
         to_theirs: The differences between their commit and the result, by path.
         stages: The unmerged entries for the index, by path and stage; only if conflict markers were asked for.
+        settled: The conflicts that a favoured side decided, or that are left as unmerged entries.
         theirs: The commit that is being merged, if there are unmerged entries.
         said: Sentences for people about what was done.
         parted: The two histories have no common ancestor. They stay separate, so git has no merge of the working files.
@@ -74,6 +75,7 @@ class Joined:
     to_theirs: dict[bytes, Difference] = field(default_factory=dict)
     clashes: list[Clash] = field(default_factory=list)
     stages: dict[bytes, dict[int, Entry]] = field(default_factory=dict)
+    settled: list[Clash] = field(default_factory=list)
     theirs: bytes = b""
     said: list[str] = field(default_factory=list)
     who: bytes = b"agentfsd <agentfsd@localhost>"
@@ -294,10 +296,12 @@ class Joiner:
             self._refuse_shared(mine, his, merged)
         if merged.stages and not manner.favor and manner.markers:
             joined.tree, joined.stages, joined.theirs, joined.clashes = merged.tree, merged.stages, his, []
+            joined.settled += merged.clashes
             return
         if merged.stages and not manner.favor:
             joined.clashes = merged.clashes
             return
+        joined.settled += merged.clashes
         tree = self._commits.settle(merged, manner.favor) if merged.stages else merged.tree
         if manner.way == "squash":
             message = f"Squashed: {_short(self._theirs.branch or b'HEAD')} of {manner.names[1]}\n\n{self._titles(mine, his)}"
@@ -337,6 +341,7 @@ class Joiner:
             if merged.stages and not self._manner.favor:
                 self.joined.clashes = merged.clashes
                 return
+            self.joined.settled += merged.clashes
             tree = self._commits.settle(merged, self._manner.favor) if merged.stages else merged.tree
             if tree != self._commits.tree_of(mine):
                 mine = self._again(commit, tree, mine)

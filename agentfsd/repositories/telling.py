@@ -1,6 +1,7 @@
 """Describe what a branch did with git: which commits it made, and how many files it has not committed."""
 
-from collections.abc import Generator, Iterable
+import stat
+from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from agentfsd.core.tree import Parts, Tree, join
@@ -39,6 +40,10 @@ class Told(NamedTuple):
     refs: tuple[str, ...]
     uncommitted: int
 
+    def merged_from(self, name: str) -> list[str]:
+        """Say how many commits came from the branch *name*: ``agent-1: 2 commits to main``; nothing if none did."""
+        return [f"{name}: {_plural(self.ahead, 'commit')} to {self.branch}"] if self.ahead else []
+
     def sentence(self) -> str:
         """Describe it in one line: ``main: 2 commits ahead (a1b2c3 Fix parser; d4e5f6 Add test), 1 uncommitted file``."""
         parts = []
@@ -52,7 +57,7 @@ class Told(NamedTuple):
             parts.append(f"{_plural(len(self.refs), 'other ref')} changed ({', '.join(self.refs[:5])})")
         if self.uncommitted:
             parts.append(_plural(self.uncommitted, "uncommitted file"))
-        return f"{self.branch}: {', '.join(parts) or 'no new commit'}"
+        return f"{self.branch}: {', '.join(parts)}"
 
 
 def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Generator[Progress, None, list[Told]]:
@@ -73,7 +78,7 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
             sides.append(made)
         if sides[1].head and not sides[1].reftable:
             told = yield from _tell(parts, old, new, sides[0], sides[1], changed)
-            if told is not None:
+            if told is not None and (told.ahead or told.behind or told.refs or told.uncommitted):
                 repositories.append(told)
     return repositories
 
@@ -102,8 +107,8 @@ def _tell(
     lines, (behind, ahead), committed = looked
     work_tree = work_tree_in(new, now.path)
     uncommitted = 0
-    for path in changed if work_tree is not None and not now.bare else ():
-        uncommitted += _is_uncommitted(new, path, work_tree or b"", committed)
+    for path in _files(old, new, changed) if work_tree is not None and not now.bare else ():
+        uncommitted += _is_uncommitted(old, new, path, work_tree or b"", committed)
         yield 0, 0, "comparing with commits"
     names = {*was.refs, *now.refs} - {now.branch}
     refs = sorted(_short(name) for name in names if was.refs.get(name) != now.refs.get(name))
@@ -129,13 +134,31 @@ def _look(workshop: Workshop, before: bytes, after: bytes) -> tuple[list[bytes],
     return said.splitlines(), (int(counted[0]), int(counted[1])), differences
 
 
-def _is_uncommitted(tree: Tree, path: bytes, work_tree: bytes, committed: dict[bytes, Difference]) -> bool:
+def _files(old: Tree, new: Tree, changed: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield each changed path once, and what is below directories that only *new* has: of a renamed one, `diff` names only it."""
+    todo, seen = list(changed), set[bytes]()
+    while todo:
+        path = todo.pop()
+        if path in seen or is_internal(path):
+            continue
+        seen.add(path)
+        yield path
+        directory = reading.at(new, path)
+        if directory is not None and directory.is_dir and reading.at(old, path) is None:
+            todo += [join(path, name) for name in new.names(directory)]
+
+
+def _is_uncommitted(old: Tree, new: Tree, path: bytes, work_tree: bytes, committed: dict[bytes, Difference]) -> bool:
     """Return whether a changed file differs from the newest commit."""
     if is_internal(path) or not path.startswith(join(work_tree, b"")):
         return False
-    inode, difference = reading.at(tree, path), committed.get(path[len(join(work_tree, b"")) :])
+    inode, difference = reading.at(new, path), committed.get(path[len(join(work_tree, b"")) :])
     if inode is not None and inode.is_dir:
         return False
+    if difference is None and inode is not None and not inode.content:
+        before = reading.at(old, path)  # git keeps one bit of a mode
+        if before is not None and before.lower_path == inode.lower_path and not (before.mode ^ inode.mode) & stat.S_IXUSR:
+            return before.content != 0
     return difference is None or not is_as(inode, difference.new if difference.new.oid else NOTHING)
 
 

@@ -210,7 +210,7 @@ class DaemonOperations:
     def merge(
         self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
         whole_files: bool = False, markers: bool = False, leave_conflicting: bool = False, dry_run: bool = False,
-        hooks: bool = False,
+        hooks: bool = False, internal: bool = False,
         histories: Literal["merge", "rebase", "squash", "beside"] = "merge", on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
         """Merge refs into a branch in the given order. If the reply has conflicts, nothing has changed, or with
@@ -218,7 +218,7 @@ class DaemonOperations:
         """
         request = wire.Merge(
             sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers,
-            leave_conflicting=leave_conflicting, dry_run=dry_run, histories=histories, hooks=hooks,
+            leave_conflicting=leave_conflicting, dry_run=dry_run, histories=histories, hooks=hooks, internal=internal,
             progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
@@ -226,13 +226,13 @@ class DaemonOperations:
     @operation
     def commit(
         self, branch: str | None = None, paths: Sequence[str | bytes] = (), *, force: bool = False, merge: bool = False,
-        dry_run: bool = False, as_branches: bool = False, hooks: bool = False,
+        dry_run: bool = False, as_branches: bool = False, hooks: bool = False, internal: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
         """Apply a branch to what it was created from. If the reply has conflicts, nothing has changed. See wire.Commit."""
         request = wire.Commit(
             branch=branch, raw_paths=_raw(paths), force=force, merge=merge, dry_run=dry_run, as_branches=as_branches,
-            hooks=hooks,
+            hooks=hooks, internal=internal,
             progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
@@ -361,10 +361,10 @@ class DaemonOperations:
 
     @operation
     def changed_files(
-        self, b: str | None = None, a: str | None = None, *, count: bool = False
+        self, b: str | None = None, a: str | None = None, *, count: bool = False, histories: bool = False, internal: bool = True
     ) -> Question[wire.FilesDifferReply]:
         """Return the files that differ between *a* (None: the lower) and *b* (None: the caller's branch). See wire.DiffFiles."""
-        return ask(wire.DiffFiles(a=a, b=b, count=count), wire.FilesDifferReply)
+        return ask(wire.DiffFiles(a=a, b=b, count=count, histories=histories, internal=internal), wire.FilesDifferReply)
 
     @operation
     def patches(

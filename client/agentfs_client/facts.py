@@ -182,9 +182,12 @@ class Conflict(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     theirs: str = ""
 
 
-class MergedPath(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A path that a merge or commit changes. ``sources``: the branches that it comes from; none in a commit."""
+class MergedPath(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A change that a merge or commit makes. ``status`` is as in Change, or "" if it is not known (in a commit that was
+    interrupted). ``sources``: the branches that it comes from; none in a commit.
+    """
 
+    status: str = ""
     sources: list[str] = []
 
 

@@ -139,12 +139,15 @@ class ChangesReply(Reply, frozen=True, kw_only=True, tag="changes"):
 
 
 class FilesDifferReply(Reply, frozen=True, kw_only=True, tag="diff.files.ok"):
-    """The files that differ, sorted by path. ``unchanged`` counts equal files; -1 if the request did not ask for it."""
+    """The files that differ, sorted by path. ``unchanged`` counts equal files; -1 if the request did not ask for it.
+    ``repositories`` are the git commits, if the request asked for them.
+    """
 
     added: list[PathName]
     modified: list[PathName]
     deleted: list[PathName]
     unchanged: int = -1
+    repositories: list[RepositoryChange] = []
 
 
 class PatchesReply(Reply, frozen=True, kw_only=True, tag="patches"):
@@ -157,8 +160,9 @@ class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     If ``conflicts`` is not empty, nothing has changed, unless the request said ``leave_conflicting``.
 
     ``how`` is merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do). ``into`` is
-    the branch or directory. ``said`` describes in sentences what happened to git histories. ``internal`` counts the changed files
-    in git's databases, which ``changed`` does not include.
+    the branch or directory. ``changed`` lists the changes as a diff of the branch or directory before and after would.
+    ``said`` describes in sentences what happened to git histories. ``internal`` counts the changes of git's own files, which
+    ``changed`` includes only if the request asked for them.
     """
 
     how: str

@@ -197,12 +197,15 @@ class DiffFiles(LongRequest, frozen=True, kw_only=True, tag="diff.files"):
     """Ask which files differ, each by its path. Directories are omitted, and a renamed file is deleted at one path and added at
     the other.
 
-    ``a`` and ``b`` are as in Diff. ``count``: also count equal files, which means walking all of ``a``.
+    ``a``, ``b``, ``histories`` and ``internal`` are as in Diff. ``count``: also count equal files, which means walking all of
+    ``a``.
     """
 
     a: str | None = None
     b: str | None = None
     count: bool = False
+    histories: bool = False
+    internal: bool = True
 
 
 class Log(Request, frozen=True, kw_only=True, tag="log"):
@@ -227,7 +230,7 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     ``whole_files``: two changes to one file are a conflict even if their lines differ. ``markers``: write text conflicts into the
     files. ``histories`` says how to combine git histories that have diverged: by a merge commit, by repeating their commits, as
     one commit, or side by side as branches ``agentfsd/NAME/BRANCH``; in the last case nothing else is merged.
-    Without ``hooks`` a file that would run on the person's side is a conflict.
+    Without ``hooks`` a file that would run on the person's side is a conflict. ``internal``: list git's own files, too.
     """
 
     sources: list[str]
@@ -239,6 +242,7 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     dry_run: bool = False
     hooks: bool = False
     histories: Literal["merge", "rebase", "squash", "beside"] = "merge"
+    internal: bool = False
 
 
 class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
@@ -246,7 +250,7 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
 
     Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way.
     ``as_branches``: apply only its git branches, as ``agentfsd/NAME/BRANCH`` beside the existing ones. Without ``hooks`` files
-    that would run on the person's side, such as git's hooks, are conflicts.
+    that would run on the person's side, such as git's hooks, are conflicts. ``internal`` is as in Merge.
     """
 
     branch: str | None = None
@@ -257,6 +261,7 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
     dry_run: bool = False
     hooks: bool = False
     as_branches: bool = False
+    internal: bool = False
 
 
 class CommitEnd(LongRequest, frozen=True, kw_only=True, tag="commit.end"):

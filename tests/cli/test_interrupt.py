@@ -192,7 +192,7 @@ def test_ctrl_c_in_a_commit_leaves_all_of_it_in_the_real_directory_or_none(proje
     project.run("many", "sh", "-c", "echo newer > many/0")
     terminal = start("commit", "many")
     assert (terminal.end(), terminal.lines) == (0, [])
-    assert terminal.output().endswith(": 1 path\n")
+    assert terminal.output().endswith(": 1 change\n")
 
 
 def test_ctrl_c_in_a_resume_does_not_stop_it(project: Mounted, start: Start) -> None:

@@ -29,7 +29,7 @@ def lower_of(project: Mounted) -> dict[str, str]:
 
 def test_two_branches_become_one_and_apart_again(project: Mounted) -> None:
     before = lower_of(project)
-    assert "3 paths of main would change" not in project.cli("merge", "a", "b", "--into", "main", "--dry-run").stderr
+    assert "3 changes would go into main" not in project.cli("merge", "a", "b", "--into", "main", "--dry-run").stderr
     assert not (project.path / "d").exists()
     said = project.cli("merge", "a", "b", "--into", "main").stdout
     assert said.startswith("merged a, b into main: ")

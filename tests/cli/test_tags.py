@@ -98,7 +98,7 @@ def test_a_tag_is_the_newest_snapshot_of_the_branch_concerned(tagged: Mounted) -
     assert tagged.cli("diff", HOOK, "agent-2").stdout == "M\tfile\n"
     assert tagged.cli("diff", "agent-2", HOOK).stdout == "M\tfile\n"
     assert tagged.sh("agent-2", f"agentfsd diff {HOOK}; agentfsd restore {HOOK} file; cat file", env=path()).splitlines() == [
-        "M\tfile", "as in agent-2-2 again: 1 path of agent-2", "agent-2 second",
+        "M\tfile", "as in agent-2-2 again: 1 change in agent-2", "agent-2 second",
     ]  # fmt: skip
     assert (tagged.path / ".agentfs" / "snapshots" / "agent-1-2" / "file").read_text() == "agent-1 second\n"
     assert not (tagged.path / ".agentfs" / "snapshots" / HOOK).exists()

@@ -55,7 +55,8 @@ def test_what_merges_is_taken_and_the_rest_is_told_by_branch(opened: Opened) -> 
 
 def test_a_dry_run_names_each_path_once_and_whose_it_is(opened: Opened) -> None:
     found = merge(opened, dry_run=True)
-    assert len(found.changed) == len(set(found.changed))
+    listed = [change.path for change in found.listed.changes]
+    assert listed == [b"of-a", b"of-b", b"of-c", b"text"]
     assert found.sources[b"text"] == ["a", "b", "c"]
     assert found.sources[b"of-b"] == ["b"]
     assert opened.read("text") == LINES

@@ -403,3 +403,19 @@ def test_objects_that_the_real_repository_got_meanwhile_come_with_the_commits_th
     place = shown(agents, "three")
     assert tip in git(place, "rev-list", "main").split()
     assert git(place, "status", "--porcelain") == ""
+
+
+def test_conflicts_of_commits_are_shown_decided_and_marked_as_those_of_files(agents: Agents) -> None:
+    start(agents.lower, {"text": "1\n2\n3\n"})
+    agents.branch("a", "b")
+    agents.commit("a", {"text": "1\nby a\n3\n"}, "A")
+    agents.commit("b", {"text": "1\nby b\n3\n"}, "B")
+    assert agents.merge("a", into="main").said == ["a: 1 commit to main"]
+    (conflict,) = agents.merge("b", into="main").conflicts
+    assert (conflict.path, conflict.message) == (b"text", "both sides changed the same lines")
+    assert conflict.excerpt == ("by a", "by b")
+    agents.branch("marked")
+    assert agents.merge("b", into="marked", rules=Rules(markers=True)).marked == [("b", b"text")]
+    assert "<<<<<<< marked\nby a\n=======\nby b\n>>>>>>> b\n" in (agents.work("marked") / "text").read_text()
+    decided = agents.merge("b", into="main", rules=Rules("theirs")).decided
+    assert [(source, *decision) for source, decision in decided] == [("b", b"text", "content", "b")]

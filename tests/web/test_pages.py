@@ -36,7 +36,7 @@ def test_first_page_tells_who_works_where(mounted: Mounted, visitor: Visitor) ->
     agent.stdin.close()
     agent.wait(10)
     found = visitor.get("/api/changed?ref=agent-7").json()
-    assert found == {"added": 2, "modified": 1, "deleted": 0, "when": found["when"]}
+    assert found == {"added": 2, "modified": 1, "deleted": 0, "git": [], "when": found["when"]}
     assert found["when"].endswith(("ago", "just now"))
 
 
@@ -241,7 +241,7 @@ def test_a_change_needs_a_form_of_ours(writing: Visitor, mounted: Mounted) -> No
 def test_snapshot_is_restored_after_a_look_and_undone(writing: Visitor, mounted: Mounted) -> None:
     app = mounted.subtree("agent-3") / "app.py"
     page = writing.get("/restore?ref=good").text
-    assert "1 path modified" in page
+    assert "1 change (1 modified)" in page
     assert "app.py" in page
     form = {"csrf": writing.csrf("/restore?ref=good"), "ref": "good", "branch": "agent-3", "path": ""}
     assert writing.post("/restore", form).headers["location"] == "/compare?a=&b=agent-3"

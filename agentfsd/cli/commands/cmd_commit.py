@@ -11,6 +11,7 @@ from agentfsd.cli.output import printing, progress_bar
 @click.command(cls=WithPaths)
 @click.argument("branch", required=False, shell_complete=shell_completion.branches)
 @click.option("--dry-run", is_flag=True, help="Change nothing; list what would be written, and every conflict.")
+@click.option("--all", "everything", is_flag=True, help="With --dry-run and --json, list git's own files, too.")
 @click.option("--merge", "merging", is_flag=True, help="Merge three-way where the target changed, too.")
 @click.option("--force", is_flag=True, help="Overwrite what changed in the target.")
 @click.option("--hooks", is_flag=True, help="Also write files that your own programs would execute, such as git hooks.")
@@ -23,8 +24,8 @@ from agentfsd.cli.output import printing, progress_bar
 @json_option
 @click.pass_context
 def commit(
-    ctx: click.Context, branch: str | None, dry_run: bool, merging: bool, force: bool, as_branches: bool, hooks: bool,
-    resume: bool, abort: bool, named: str | None, as_json: bool,
+    ctx: click.Context, branch: str | None, dry_run: bool, everything: bool, merging: bool, force: bool, as_branches: bool,
+    hooks: bool, resume: bool, abort: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Apply a branch's changes to what it was made from.
 
@@ -63,6 +64,7 @@ def commit(
                 dry_run=dry_run,
                 as_branches=as_branches,
                 hooks=hooks,
+                internal=everything,
                 on_progress=on_progress,
             )
             said = f"committed {branch or daemon.hello.branch}"

@@ -122,13 +122,8 @@ def _show_changes(reply: wire.ChangesReply, as_json: bool, *, paged: bool) -> No
     else:
         for repository in reply.repositories:
             printing.note(status_text.in_repository(repository.path_bytes, repository.sentence))
-        lines = (f"{change.status}\t{_shown_path(change)}{_moved(change)}{_executed(change)}" for change in reply.changes)
+        lines = (f"{change.status}\t{printing.renamed(change)}{_moved(change)}{_executed(change)}" for change in reply.changes)
         pager.show(lines, wanted=paged)
-
-
-def _shown_path(change: wire.Change) -> str:
-    path = printing.quoted(change.path_bytes) or "."
-    return f"{printing.quoted(change.old_path_bytes)} -> {path}" if change.old_path_bytes else path
 
 
 def _moved(change: wire.Change) -> str:

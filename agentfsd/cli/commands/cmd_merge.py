@@ -36,13 +36,14 @@ _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False
     help="Only add SRC's git branches, as agentfsd/SRC/BRANCH; files and index stay as they are.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Change nothing; list what would change, and every conflict.")
+@click.option("--all", "everything", is_flag=True, help="With --dry-run and --json, list git's own files, too.")
 @mount_option
 @json_option
 @click.pass_context
 def merge(
     ctx: click.Context, refs: tuple[str, ...], into: str | None, side: Literal["ours", "theirs"] | None, strategy: str,
     markers: bool, all_or_nothing: bool, histories: Literal["rebase", "squash", "beside"] | None, hooks: bool, dry_run: bool,
-    named: str | None, as_json: bool,
+    everything: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Merge branches or snapshots into a branch.
 
@@ -68,7 +69,7 @@ def merge(
     with client(named) as daemon, progress_bar.of_daemon() as on_progress:
         result = daemon.merge(
             sources, target, favor=side or favor, whole_files=whole_files, markers=markers, leave_conflicting=not all_or_nothing,
-            dry_run=dry_run, hooks=hooks, histories=histories or "merge", on_progress=on_progress,
+            dry_run=dry_run, hooks=hooks, histories=histories or "merge", internal=everything, on_progress=on_progress,
         )  # fmt: skip
     merge_report.show(result, f"merged {', '.join(result.merged)}", dry_run=dry_run, as_json=as_json)
     if result.conflicts:

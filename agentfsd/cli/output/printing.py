@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from agentfs_client import wire
 from agentfsd.escape import printable as printable
 from agentfsd.escape import quoted as quoted
 
@@ -39,6 +40,12 @@ def note(text: str) -> None:
 def detail(text: str) -> None:
     """Print a line below a note."""
     click.echo(f"  {printable(text)}".encode(), err=True)
+
+
+def renamed(change: wire.Renamed) -> str:
+    """Return the path of a change, after its former path if it was renamed."""
+    path = quoted(change.path_bytes) or "."
+    return f"{quoted(change.old_path_bytes)} -> {path}" if change.old_path_bytes else path
 
 
 def fail(message: str, hint: str = "") -> None:

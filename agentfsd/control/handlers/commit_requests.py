@@ -55,7 +55,7 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
     if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
         services.tell("commit", parent.id, context.caller.pid, name=branch.name)
     await services.settle()
-    return merge_reply(merged, parent.name)
+    return merge_reply(merged, parent.name, internal=request.internal)
 
 
 async def _commit_to_lower(
@@ -72,11 +72,11 @@ async def _commit_to_lower(
         plan.conflicts[:0] = objects(services.overlay.trees.side(None), tree, plan.changed)
         if plan.conflicts or request.dry_run or not plan.steps:
             how = "lower" if plan.steps else "nothing"
-            return merge_reply(Merged(how, plan.changed, plan.conflicts, plan.said), into)
+            return merge_reply(Merged(how, plan.listed, plan.conflicts, plan.said), into, internal=request.internal)
         await drive(keep_for_others(services.overlay, branch.id, plan.steps), context)
         conflicts = await _write(services, plan, branch, tree, bool(wanted) or request.as_branches, context)
     await services.settle()
-    return merge_reply(Merged("lower", plan.changed, conflicts, plan.said), into)
+    return merge_reply(Merged("lower", plan.listed, conflicts, plan.said), into, internal=request.internal)
 
 
 async def _write(
@@ -130,7 +130,7 @@ async def _end(services: Services, request: wire.CommitEnd, context: RequestCont
     )
     if outcome.conflicts:
         commits.know_again(outcome.originals)
-        return merge_reply(Merged("nothing", [], outcome.conflicts), services.info.lower)
+        return merge_reply(Merged("nothing", conflicts=outcome.conflicts), services.info.lower)
     if outcome.done:
         branch_id = pending.note["branch"]
         whole = bool(pending.note["whole"]) and not _in_use(services, branch_id)
@@ -140,7 +140,7 @@ async def _end(services: Services, request: wire.CommitEnd, context: RequestCont
     else:
         commits.know_again(outcome.originals)
     await services.settle()
-    return merge_reply(Merged("lower" if outcome.done != request.abort else "nothing", pending.changed), services.info.lower)
+    return merge_reply(Merged("lower" if outcome.done != request.abort else "nothing", pending.listed), services.info.lower)
 
 
 def _telling(context: RequestContext, phase: str) -> Progress:

@@ -69,9 +69,11 @@ async def diff_files(services: Services, request: wire.DiffFiles, context: Reque
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
     with services.overlay.trees.frozen(a) as old, services.overlay.trees.frozen(b) as new:
-        return await drive(
-            file_differences.files(services.overlay.parts, old, new, count=request.count, hides=context.hides), context
-        )
+        steps = file_differences.files(
+            services.overlay.parts, old, new, count=request.count, hides=context.hides, histories=request.histories,
+            internal=request.internal,
+        )  # fmt: skip
+        return await drive(steps, context)
 
 
 @control_operation(

@@ -45,7 +45,7 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     if merged.merged and not request.dry_run:
         services.tell("merge", target.id, context.caller.pid, name=" ".join(merged.merged))
     await services.settle()
-    return merge_reply(merged, target.name)
+    return merge_reply(merged, target.name, internal=request.internal)
 
 
 @control_operation(
@@ -64,10 +64,11 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
         await _check_restored(services, source.id, branch.id, wanted, context, context.ruled.rules)
     if wanted:
         steps = merging.restore_paths(services.overlay, branch.id, source.id, wanted, author)
-        changed = await drive(steps, context)
-        if changed:
+        listed = await drive(steps, context)
+        if listed is not None:
             services.tell("restore", branch.id, author.pid, name=source.name)
-        message = f"as in {source.name} again: {len(changed)} path{'' if len(changed) == 1 else 's'} of {branch.name}"
+        count = len(listed.changes) if listed is not None else 0
+        message = f"as in {source.name} again: {count} change{'' if count == 1 else 's'} in {branch.name}"
     else:
         services.overlay.branches.restore(branch.id, source.id, author.pid, author.command)
         services.tell("restore", branch.id, author.pid, name=source.name)

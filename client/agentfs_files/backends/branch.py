@@ -254,9 +254,24 @@ class BranchFilesystem(BaseFilesystem):
         added, modified, deleted = (paths(names) for names in (changes.added, changes.modified, changes.deleted))
         return FilesystemDiff(added, modified, deleted, max(0, changes.unchanged))
 
-    def patch(self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None) -> str:
-        """Return the changes of diff() as a git patch. Bytes that are not UTF-8 are replaced."""
-        found = self._compare(base, target, lambda client, old, new: client.patches(new, old))
+    def diff_with_git(
+        self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None
+    ) -> tuple[FilesystemDiff, list[str]]:
+        """Compare two states like diff(), without git's own files, and say in sentences what was committed with git."""
+        changes = self._compare(
+            base, target, lambda client, old, new: client.changed_files(new, old, histories=True, internal=False)
+        )
+        added, modified, deleted = (paths(names) for names in (changes.added, changes.modified, changes.deleted))
+        git = [f"{one.path}: {one.sentence}" if one.path else one.sentence for one in changes.repositories]
+        return FilesystemDiff(added, modified, deleted, 0), git
+
+    def patch(
+        self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None, *, internal: bool = True
+    ) -> str:
+        """Return the changes of diff() as a git patch. Bytes that are not UTF-8 are replaced. Without *internal*, git's own
+        files are left out.
+        """
+        found = self._compare(base, target, lambda client, old, new: client.patches(new, old, internal=internal))
         return b"".join(file.patch for file in found).decode("utf-8", "replace")
 
     def _compare(

@@ -1,7 +1,7 @@
 """Tools for the states of a workspace: take a snapshot, restore one, list them, compare states."""
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
 from uuid import UUID
 
 import msgspec
@@ -40,11 +40,29 @@ class SnapshotsResult(Text, frozen=True):
 
 
 class DiffResult(Text, frozen=True):
-    """The result of diff."""
+    """The result of diff. ``git``: what was committed with git, a sentence for each repository."""
 
     added: Sequence[str]
     modified: Sequence[str]
     deleted: Sequence[str]
+    git: Sequence[str] = ()
+
+
+@runtime_checkable
+class GitDiffing(Protocol):
+    """A file system that tells git's own files from others."""
+
+    def diff_with_git(
+        self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None
+    ) -> tuple[FilesystemDiff, list[str]]:
+        """Compare like diff(), without git's own files, and say what was committed."""
+        ...
+
+    def patch(
+        self, base: FilesystemSnapshot | None = None, target: FilesystemSnapshot | None = None, *, internal: bool = True
+    ) -> str:
+        """Return a git patch; without *internal*, git's own files are left out."""
+        ...
 
 
 class TakeSnapshot(McpTool, frozen=True):
@@ -118,7 +136,8 @@ class DiffSnapshot(McpTool, frozen=True):
 
 class DiffWithPatch(McpTool, frozen=True):
     """Show what changed between two snapshots, or up to now: a line for each file with A (added), M (modified) or D (deleted), or
-    with patch=true a patch as git shows it. Without arguments: all that was ever changed in this workspace."""
+    with patch=true a patch as git shows it. Without arguments: all that was ever changed in this workspace. Commits are told in a
+    sentence; git's own files are not listed, unless all=true."""
 
     name: ClassVar[str] = "diff"
     title: ClassVar[str] = "Show what changed"
@@ -128,17 +147,25 @@ class DiffWithPatch(McpTool, frozen=True):
     base: Annotated[_Ref | None, Meta(description="Since which snapshot; left out: since the beginning.")] = None
     target: Annotated[_Ref | None, Meta(description="Up to which snapshot; left out: to what there is now.")] = None
     patch: Annotated[bool, Meta(description="Show the lines that changed, not only the names.")] = False
+    all: Annotated[bool, Meta(description="List git's own files, too (.git/objects and the like).")] = False
 
     def run(self, workspace: Workspace) -> DiffResult:
         filesystem = workspace.filesystem
         assert isinstance(filesystem, PatchingFilesystem)
         base = _find(workspace, self.base) if self.base else None
         target = _find(workspace, self.target) if self.target else None
-        diff = filesystem.diff(base, target)
+        git: list[str] = []
+        if isinstance(filesystem, GitDiffing) and not self.all:
+            diff, git = filesystem.diff_with_git(base, target)
+            patch = filesystem.patch(base, target, internal=False) if self.patch else ""
+        else:
+            diff = filesystem.diff(base, target)
+            patch = filesystem.patch(base, target) if self.patch else ""
         shown = _names(diff)
         if shown and self.patch:
-            shown = fenced(_cut(filesystem.patch(base, target)))
-        return DiffResult(shown or "Nothing differs", diff.added, diff.modified, diff.deleted)
+            shown = fenced(_cut(patch))
+        text = "\n".join(filter(None, [*git, shown]))
+        return DiffResult(text or "Nothing differs", diff.added, diff.modified, diff.deleted, git)
 
 
 def _taken(snapshot: FilesystemSnapshot) -> Taken:
