@@ -175,7 +175,7 @@ class Soak:
         self._expect_nothing_lost(
             target, before, after, sources, what, all_of=taken if rule in ([], ["--theirs"], ["--ours"]) else []
         )
-        for source in sources if merged or kill else []:
+        for source in sources:
             replaced = before[source].commits if {"--squash", "--rebase"} & {*rule} else set()
             self.gone[target] = (self.gone[target] | self.gone[source] | replaced) - after.commits
             self.removed[target] = (self.removed[target] | self.removed[source]) - after.files
@@ -234,11 +234,11 @@ class Soak:
     def _expect_nothing_lost(
         self, place: str, before: dict[str, Look], after: Look, sources: list[str], what: str, all_of: list[str]
     ) -> None:
-        meant = self.gone[place].union(*(self.gone[name] for name in sources))
+        meant = self.gone[place].union(*(self.gone[name] for name in [REAL, *sources]))  # branches show REAL's, too
         real = before[REAL]  # what a branch shows of it is no change of the branch
         gone = before[place].commits.union(*(before[name].commits - real.commits for name in all_of)) - after.commits - meant
         assert not gone, f"{place}: unreachable after {what}: {gone}"
-        meant = self.removed[place].union(*(self.removed[name] for name in sources))
+        meant = self.removed[place].union(*(self.removed[name] for name in [REAL, *sources]))  # branches show REAL's, too
         gone = before[place].files.union(*(before[name].files - real.files for name in all_of)) - after.files - meant
         assert not gone, f"{place}: files gone after {what}: {gone}"
         tidy = all(not _of_files(before[name].status) for name in [place, *all_of])
