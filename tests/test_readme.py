@@ -81,10 +81,12 @@ SECTIONS = {
     "Move much data at full speed": (_MOUNTED + _TWO_BRANCHES, ["enabled"]),
     "Confine a run": (_MOUNTED, ["3 changes would go into /home/me/project"]),
     "The home directory": (_MOUNTED + _TWO_BRANCHES, ["D\t.gitconfig", "which belong to the branch", "0 requests refused"]),
+    "Keep agents from paths": (_MOUNTED + _TWO_BRANCHES, ["deny", "hide notes/**", "ro .git/hooks/**", "allow deploy/README"]),
+    "Files outside the workspace": (_MOUNTED + _TWO_BRANCHES, ["deny ~/.ssh/id_*"]),
     "Choose where contents are kept": (_MOUNTED, ["/home/me/ram", "/home/me/watched"]),
 }  # fmt: skip
 UNREACHABLE = 77
-ELSEWHERE = {"Install", "Run agentfsd as a service", "Give a container a branch"}
+ELSEWHERE = {"Install", "Run agentfsd as a service", "Give a container a branch", "Answering"}  # the last in system/test_rules.py
 
 
 def test_each_section_with_commands_is_tried() -> None:
