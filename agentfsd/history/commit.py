@@ -29,7 +29,7 @@ from agentfsd.repositories.before import OriginBefore
 from agentfsd.repositories.fitting import Fitted, Sides, fit
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, rank_of
-from agentfsd.repositories.joining import REAL_DIRECTORY, Manner
+from agentfsd.repositories.joined_history import REAL_DIRECTORY, Manner
 from agentfsd.repositories.reading import at
 from agentfsd.types import PathChange
 

@@ -29,7 +29,7 @@ from agentfsd.repositories.before import TreeBefore
 from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder
-from agentfsd.repositories.joining import Manner, Way
+from agentfsd.repositories.joined_history import Manner, Way
 from agentfsd.repositories.reading import has
 
 _GIT_PASSING = {b"index", b"COMMIT_EDITMSG", b"ORIG_HEAD", b"FETCH_HEAD", b"AUTO_MERGE", b"gc.log"}

@@ -14,7 +14,7 @@ from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.repositories import reading
 from agentfsd.repositories.commits import Difference, Entry
-from agentfsd.repositories.joining import Joined
+from agentfsd.repositories.joined_history import Joined
 
 HASHED_BYTES = 1 << 26  # larger files are taken to be changed: the event loop does not hash them
 
