@@ -17,9 +17,11 @@ from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.core.tree_diff import EntryPair
+from agentfsd.core.whole_contents import content_of
 from agentfsd.history.commit_contents import BytesContent, LowerContent, ObjectContent
+from agentfsd.history.git_file_rules import git_favor
 from agentfsd.history.listed_changes import ListedChanges, list_changes, parted
-from agentfsd.history.merge import PathConflict, content_of, git_favor
+from agentfsd.history.merge_records import PathConflict
 from agentfsd.history.paths import touches
 from agentfsd.history.settling import Same, rights_of
 from agentfsd.history.text_merge import merge_texts
