@@ -281,7 +281,12 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
         names = (f"{secrets.choice(_WORDS)}-{secrets.choice(_WORDS)}" for _ in iter(int, 1))
         return daemon.create_branch(next(name for name in names if name not in taken), source)
     if new:
-        return daemon.create_branch(branch, source)
+        try:
+            return daemon.create_branch(branch, source)
+        except AgentFSError as exc:
+            if exc.code != "branch-exists":
+                raise
+            raise Failure(exc.message, "choose another name, or leave out --new to go on in it") from exc
     if source is not None:
         raise Failure("--from is for a new branch", f"add --new, or leave out --from: -b {branch} goes on where it is")
     try:
