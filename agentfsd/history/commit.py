@@ -1,7 +1,7 @@
 """Plans the commit of a branch into the lower: the steps it takes, and conflicts with what changed in the lower meanwhile.
 
 lower/commit_writer.py executes the steps in another thread. Nothing here writes to the lower. lower_drift.py tells what changed
-there, partial_commit.py which paths go along with those that were named.
+there, lower_as_read.py what was there before it was read, partial_commit.py which paths go along with those that were named.
 """
 
 import stat
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agentfsd.core import hard_links, inode_stat, origin, tree_diff
-from agentfsd.core.inode import NO_LOWER, LowerIdentity
+from agentfsd.core.inode import NO_LOWER
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
@@ -21,7 +21,8 @@ from agentfsd.core.whole_contents import content_of
 from agentfsd.history.commit_contents import BytesContent, LowerContent, ObjectContent
 from agentfsd.history.git_file_rules import git_favor
 from agentfsd.history.listed_changes import ListedChanges, list_changes, parted
-from agentfsd.history.lower_drift import LowerDrift, in_lower
+from agentfsd.history.lower_as_read import LowerAsRead, as_told
+from agentfsd.history.lower_drift import LowerDrift
 from agentfsd.history.merge_records import PathConflict
 from agentfsd.history.partial_commit import is_new, with_directories
 from agentfsd.history.paths import directories_above, touches
@@ -55,6 +56,7 @@ class Plan:
         listed: What will be different in the lower, as `diff` lists it.
         same: The argument for settle().
         said: Messages about git histories.
+        conditions: What paths that no step changes must still lead to just before the first step.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -63,6 +65,7 @@ class Plan:
     conflicts: list[PathConflict] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     listed: ListedChanges = field(default_factory=lambda: ListedChanges([], []))
+    conditions: dict[bytes, Identity] = field(default_factory=dict)
 
 
 def plan(
@@ -80,20 +83,26 @@ def plan(
     """
     pairs: dict[bytes, EntryPair] = {}
     unseen: list[bytes] = []
+    as_read = LowerAsRead(tree)
     for pair in tree_diff.pairs_in_steps(overlay.parts, overlay.trees.side(None), tree, times=True, unseen=unseen):
         if pair is not None:
             pairs[pair.path] = pair
+            as_read.note_pair(pair)
         if pair is None or len(pairs) % 50 == 0:
             yield len(pairs), 0, "changes"
     chosen = with_directories(pairs, wanted) if wanted else pairs
-    planner = _Planner(tree, rule, pairs.values())
+    planner = _Planner(tree, rule, pairs.values(), as_read)
+    as_read.note_links({pair.new for pair in pairs.values() if pair.new is not None and pair.new.linked})
     if not wanted:
         manner = LOWER_MANNERS[rule](name, as_branches)
+        for _ in as_read.note_databases(pairs, planner.finder):
+            yield 0, 0, "reading refs"
         moved = {path: pair for path, pair in pairs.items() if planner.drift.has_moved(pair)}
         sides = Sides(OriginBefore(overlay.trees.side(None), tree, planner.drift.origin_of), overlay.trees.side(None), tree)
         with Workshops(overlay.parts) as workshops:
             fitted = yield from fit(workshops, overlay.parts, sides, moved, pairs, manner, always=True)
         planner.add_fits(fitted)
+        planner.plan.conditions = as_read.conditions(change.path for change in fitted.fits)
         chosen = {} if as_branches else {path: pair for path, pair in pairs.items() if path not in fitted.decided}
     for done, pair in enumerate(chosen.values()):
         planner.add(pair)
@@ -127,13 +136,13 @@ def _as_change(step: Step, lower: Tree) -> PathChange:
 
 
 class _Planner:
-    def __init__(self, tree: Tree, rule: Rule, pairs: Iterable[EntryPair]) -> None:
-        self._tree, self._rule = tree, rule
+    def __init__(self, tree: Tree, rule: Rule, pairs: Iterable[EntryPair], as_read: LowerAsRead) -> None:
+        self._tree, self._rule, self._as_read = tree, rule, as_read
         self._displaced: set[bytes] = set()  # directories of the lower that are removed with everything in them
         self._puts: dict[bytes, Put] = {}
         self._links: dict[Inode, int] = {}  # files with hard links: their numbers in the plan
         self.drift = LowerDrift(tree, pairs)
-        self._finder = Finder(lambda path: at(tree, path) is not None or origin.now_in_lower(tree, path) != NO_LOWER)
+        self.finder = Finder(lambda path: at(tree, path) is not None or origin.now_in_lower(tree, path) != NO_LOWER)
         self.plan = Plan()
 
     def add(self, pair: EntryPair) -> None:
@@ -218,7 +227,9 @@ class _Planner:
         self.plan.said += fitted.said
         needed = {above for change in fitted.fits if change.source is not None for above in directories_above(change.path)}
         for change in sorted(fitted.fits, key=lambda change: change.path):
-            expected = _identity(origin.now_in_lower(self._tree, change.path))
+            if change.found is not None:
+                self._as_read.note_file(change.path, change.found)
+            expected = self._expected(change.path)
             if change.source is None:
                 if expected != ABSENT and change.path not in needed:
                     self._note(change.path, None)
@@ -236,8 +247,11 @@ class _Planner:
                 self._puts[change.path] = Put(change.path, attributes, BytesContent(change.content), expected=expected, rank=rank)
                 self.plan.steps.append(self._puts[change.path])
 
+    def _expected(self, path: bytes) -> Identity:
+        return as_told(self._as_read.identity(path))
+
     def _rank(self, path: bytes, *, gone: bool) -> int:
-        return rank_of(self._finder.member(path), gone=gone)
+        return rank_of(self.finder.member(path), gone=gone)
 
     def _make_directories(self, path: bytes) -> None:
         """Plan the directories above *path* that the lower lacks, or has a file in the place of.
@@ -250,7 +264,7 @@ class _Planner:
             like = inode if inode is not None and inode.is_dir else like
             if directory not in self._puts and not self._is_lower_directory(directory):
                 self._note(directory, inode)
-                self._put(directory, like, _identity(origin.now_in_lower(self._tree, directory)), None)
+                self._put(directory, like, self._expected(directory), None)
 
     def _is_lower_directory(self, path: bytes) -> bool:
         try:
@@ -271,7 +285,7 @@ class _Planner:
         displaced = pair.old is not None and pair.old.is_dir and (pair.new is None or not pair.new.is_dir)
         if displaced:
             self._displaced.add(path)  # even with force, the writer must find no new name in it
-        expected = _identity(in_lower(pair)) if displaced or self._rule != "force" else None
+        expected = self._expected(path) if displaced or self._rule != "force" else None
         if pair.new is None:
             self.plan.steps.append(Remove(path, expected, self._rank(path, gone=True)))
         elif is_new(pair) or "content" in pair.what:
@@ -311,7 +325,7 @@ class _Planner:
                     self.plan.steps.remove(adjusted[path])
                 else:
                     self._note(path, inode)
-                expected = None if self._rule == "force" else _identity(origin.now_in_lower(self._tree, path))
+                expected = None if self._rule == "force" else self._expected(path)
                 self._put(path, inode, expected, None)
         self.plan.steps.sort(key=lambda step: step.path)
         self._note_other_names()
@@ -348,11 +362,6 @@ def _as_told(inode: Inode, shown: Shown) -> FileAttributes:
     """Return the attributes as the commit writer takes them."""
     xattrs = dict(all_xattrs(inode.tree, inode))
     return FileAttributes(shown.mode, shown.uid, shown.gid, shown.atime_ns, shown.mtime_ns, xattrs)
-
-
-def _identity(identity: LowerIdentity) -> Identity:
-    """Return the identity as the commit writer takes it."""
-    return ABSENT if identity == NO_LOWER else Identity(identity.ino, identity.size, identity.mtime_ns, identity.ctime_ns)
 
 
 def _both_files(pair: EntryPair) -> bool:

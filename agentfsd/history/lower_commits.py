@@ -129,7 +129,7 @@ class LowerCommits:
         try:
             made = commit_writer.stage(self.lower, self._state, plan.steps, note=note, cancelled=cancelled, progress=staging)
             originals.extend(commit_writer.originals(self._state))
-            made.apply(applying, clean=False)
+            made.apply(applying, clean=False, conditions=plan.conditions)
         except Drifted as exc:
             return WriteOutcome(False, _drifted(exc, "changed in the real directory at this moment"), originals)
         return WriteOutcome(True, [], originals, made.clean)

@@ -66,7 +66,7 @@ def merge(
     _part_additions(theirs, their_changes, our_changes, ours)
     _part_additions(ours, our_changes, their_changes, None)
     merger = PathMerger(rules, our_changes, their_changes, names)
-    merger.outcome.steps += [Step(*fields) for fields in fitted.fits]
+    merger.outcome.steps += [Step(change.path, change.source, change.content, change.look) for change in fitted.fits]
     merger.add_settled(fitted.settled)
     for clash in fitted.clashes:
         merger.outcome.conflicts.append(PathConflict(*clash, excerpt=merger.excerpt(clash.path, (base, ours, theirs))))

@@ -24,7 +24,7 @@ from agentfsd.lower.commit_journal import AttributeChange, Control, Journal, Jou
 from agentfsd.lower.commit_plan import ABSENT, Drifted, Identity, Put, Step
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.staging import Staging
-from agentfsd.lower.survey import Survey, parent_of
+from agentfsd.lower.survey import Survey, look_at, parent_of
 
 Progress = Callable[[int, int, int], None]  # done, total, bytes
 
@@ -48,18 +48,25 @@ class LowerCommit:
     def __init__(self, lower: HostLower, file: JournalFile) -> None:
         self._lower, self._file = lower, file
 
-    def apply(self, progress: Progress | None = None, *, clean: bool = True) -> None:
+    def apply(
+        self, progress: Progress | None = None, *, clean: bool = True, conditions: Mapping[bytes, Identity] | None = None
+    ) -> None:  # fmt: skip
         """Apply the staged commit.
 
         Args:
             progress: called now and then with steps done, steps in total, and bytes.
             clean: whether to remove originals and journal at the end. If false, they stay until clean(), so that the caller can
                 first do work that must not be lost with them.
+            conditions: what other paths must lead to just before the first name changes.
 
         Raises:
             Drifted: somebody else changed the lower; the commit was undone.
             Refusal: the lower cannot be written; the commit was undone.
         """
+        changed = [path for path, expected in (conditions or {}).items() if look_at(self._lower, path) != expected]
+        if changed:
+            self._back(None)
+            raise Drifted(changed)
         self._forward(False, progress)
         if clean:
             self.clean()

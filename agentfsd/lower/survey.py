@@ -147,6 +147,14 @@ def identity(info: os.stat_result) -> Identity:
     return Identity(info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
 
+def look_at(lower: HostLower, path: bytes) -> Identity:
+    """Return the identity of what a path of the lower leads to now, ABSENT for nothing."""
+    try:
+        return identity(os.stat(name_of(path), dir_fd=lower.renew(parent_of(path)).fd, follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return ABSENT
+
+
 def parent_of(path: bytes) -> bytes:
     return path.rpartition(b"/")[0]
 

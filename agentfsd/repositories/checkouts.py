@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from agentfsd.core import inode_stat
+from agentfsd.core.inode import NO_LOWER, LowerIdentity
 from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
@@ -29,6 +30,7 @@ class CheckoutDecision(NamedTuple):
         source: The inode that the path becomes, unless it stays; None removes the path.
         content: The content to write instead of the source's.
         look: The attributes to set instead of the source's.
+        found: What the lower had there before our file was read, if our side is the lower.
     """
 
     path: bytes
@@ -36,6 +38,7 @@ class CheckoutDecision(NamedTuple):
     source: Inode | None = None
     content: bytes | None = None
     look: WantedAttributes | None = None
+    found: LowerIdentity = NO_LOWER
 
 
 class TrackedFiles:
@@ -79,6 +82,7 @@ class TrackedFiles:
             return None  # they have the result: the plain merge takes it over
         result, one, two = _entries(from_ours, from_theirs)
         ours, theirs = reading.at(self._ours, path), reading.at(self._theirs, path)
+        found = ours.lower if ours is not None else NO_LOWER
         if not (is_as(ours, one) and is_as(theirs, two)):
             return None
         if not result.oid and ours is not None and not (his and self._his[path].new is None):
@@ -86,11 +90,11 @@ class TrackedFiles:
         if result == one:
             return CheckoutDecision(path, True)
         if result == two:
-            return CheckoutDecision(path, False, theirs)
+            return CheckoutDecision(path, False, theirs, found=found)
         like = ours or theirs
         if like is None or result.oid not in joined.contents:
             return None
-        return CheckoutDecision(path, False, like, joined.contents[result.oid], _look(like, result))
+        return CheckoutDecision(path, False, like, joined.contents[result.oid], _look(like, result), found)
 
 
 def _entries(from_ours: Difference | None, from_theirs: Difference | None) -> tuple[Entry, Entry, Entry]:

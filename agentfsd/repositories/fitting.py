@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agentfsd.core.inode import LowerIdentity
 from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
@@ -39,12 +40,14 @@ class Fit(NamedTuple):
         source: The inode that the path becomes; None removes the path.
         content: The content to write instead of the source's; None keeps the source's.
         look: The attributes to set instead of the source's; None keeps the source's.
+        found: For a working file, what the lower had there before it was read, if our side is the lower; None for other files.
     """
 
     path: bytes
     source: Inode | None
     content: bytes | None = None
     look: WantedAttributes | None = None
+    found: LowerIdentity | None = None
 
 
 @dataclass(slots=True)
@@ -231,7 +234,7 @@ class _Fitter:
                     look = decision.look
                     if look is not None:
                         look = look._replace(mtime_ns=time.time_ns())
-                    self._fitted.fits.append(Fit(decision.path, decision.source, decision.content, look))
+                    self._fitted.fits.append(Fit(decision.path, decision.source, decision.content, look, decision.found))
             yield 0, 0, "repositories"
 
     def _decide(self, inside: set[bytes]) -> None:

@@ -271,7 +271,7 @@ def commit_lower(
         journal.mkdir(exist_ok=True)
         made = commit_writer.stage(opened.lower, str(journal), found.steps, note={})
         meanwhile()
-        made.apply()
+        made.apply(conditions=found.conditions)
         once = str(time.time_ns())
         list(
             settling.settle(

@@ -31,6 +31,8 @@ from agentfsd.metadata.rows import BranchRow
 
 log = logging.getLogger(__name__)
 
+_TRIES = 2  # a commit is planned again if somebody changed the real directory while it was prepared
+
 
 @control_operation(wire.Commit, permission=unbound_only, note=told_as_event, cancellable=True)
 async def commit_branch(services: Services, request: wire.Commit, context: RequestContext) -> wire.MergeReply:
@@ -65,16 +67,19 @@ async def _commit_to_lower(
     into, commits = services.info.lower, _lower_commits(services)
     commits.check()
     with services.overlay.trees.frozen(branch.id) as tree:
-        plan = await drive(
-            commit.plan(services.overlay, tree, wanted, rule, name=branch.name, as_branches=request.as_branches), context
-        )
-        objects = objects_to_executed(services.overlay, allowed=request.hooks)
-        plan.conflicts[:0] = objects(services.overlay.trees.side(None), tree, plan.changed)
-        if plan.conflicts or request.dry_run or not plan.steps:
-            how = "lower" if plan.steps else "nothing"
-            return merge_reply(Merged(how, plan.listed, plan.conflicts, plan.said), into, internal=request.internal)
-        await drive(keep_for_others(services.overlay, branch.id, plan.steps), context)
-        conflicts = await _write(services, plan, branch, tree, bool(wanted) or request.as_branches, context)
+        for _ in range(_TRIES):
+            plan = await drive(
+                commit.plan(services.overlay, tree, wanted, rule, name=branch.name, as_branches=request.as_branches), context
+            )
+            objects = objects_to_executed(services.overlay, allowed=request.hooks)
+            plan.conflicts[:0] = objects(services.overlay.trees.side(None), tree, plan.changed)
+            if plan.conflicts or request.dry_run or not plan.steps:
+                how = "lower" if plan.steps else "nothing"
+                return merge_reply(Merged(how, plan.listed, plan.conflicts, plan.said), into, internal=request.internal)
+            await drive(keep_for_others(services.overlay, branch.id, plan.steps), context)
+            conflicts = await _write(services, plan, branch, tree, bool(wanted) or request.as_branches, context)
+            if not conflicts:
+                break
     await services.settle()
     return merge_reply(Merged("lower", plan.listed, conflicts, plan.said), into, internal=request.internal)
 
