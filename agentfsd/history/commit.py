@@ -92,7 +92,8 @@ def plan(
             yield len(pairs), 0, "changes"
     chosen = with_directories(pairs, wanted) if wanted else pairs
     planner = _Planner(tree, rule, pairs.values(), as_read)
-    as_read.note_links({pair.new for pair in pairs.values() if pair.new is not None and pair.new.linked})
+    changed = {pair.new for pair in pairs.values() if pair.new is not None and not pair.new.is_dir}
+    as_read.note_links(inode for inode in changed if inode.id and inode.nlink > 1)
     if not wanted:
         manner = LOWER_MANNERS[rule](name, as_branches)
         for _ in as_read.note_databases(pairs, planner.finder):

@@ -36,9 +36,9 @@ class LowerAsRead:
         self._known.setdefault(path, found)
 
     def note_links(self, inodes: Iterable[Inode]) -> None:
-        """Remember what the lower has now at all names of files with hard links."""
-        for paths in hard_links.names(self._tree, inodes).values():
-            for path in paths:
+        """Remember what the lower has now at the names that the branch stores of files with hard links."""
+        for inode in inodes:
+            for path in hard_links.stored(self._tree, inode.id):
                 self._known.setdefault(path, origin.now_in_lower(self._tree, path))
 
     def note_databases(self, paths: Iterable[bytes], finder: Finder) -> Iterator[None]:
