@@ -72,6 +72,7 @@ def merge(
         merger.outcome.conflicts.append(PathConflict(*clash, excerpt=merger.excerpt(clash.path, (base, ours, theirs))))
         yield 0, 0, "reading conflicts"
     merger.outcome.said += fitted.said
+    merger.outcome.unfinished += fitted.unfinished
     yield from merger.read()
     for done, path in enumerate(sorted(their_changes)):
         merger.decide(path)

@@ -57,6 +57,7 @@ class Fitted:
         clashes: The conflicts.
         settled: The conflicts of files that a favoured side decided, or that conflict markers were left for.
         said: One sentence for each thing that was done.
+        unfinished: The databases in which a merge of git is left under way, with conflict markers.
     """
 
     decided: set[bytes] = field(default_factory=set)
@@ -64,6 +65,7 @@ class Fitted:
     clashes: list[Clash] = field(default_factory=list)
     settled: list[Clash] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    unfinished: list[bytes] = field(default_factory=list)
 
 
 class Sides(NamedTuple):
@@ -315,6 +317,7 @@ class _Fitter:
         if joined.head:
             self._write(b"HEAD", joined.head + b"\n")
         if joined.stages:
+            self._fitted.unfinished.append(self._path)
             self._write(b"MERGE_HEAD", joined.theirs + b"\n")
             self._write(b"MERGE_MODE", b"")
             self._write(b"ORIG_HEAD", joined.was + b"\n")
