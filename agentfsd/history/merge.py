@@ -24,12 +24,13 @@ from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history import renames, text_merge
 from agentfsd.history.objects import Objects
 from agentfsd.history.paths import touches
-from agentfsd.repositories import fitting
+from agentfsd.repositories import fitting, merge_attributes
 from agentfsd.repositories.before import TreeBefore
 from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder
 from agentfsd.repositories.joining import Manner, Way
+from agentfsd.repositories.merge_attributes import BY_LINES, FileRule
 from agentfsd.repositories.reading import has
 
 _GIT_PASSING = {b"index", b"COMMIT_EDITMSG", b"ORIG_HEAD", b"FETCH_HEAD", b"AUTO_MERGE", b"gc.log"}
@@ -188,6 +189,7 @@ def merge(
         yield 0, 0, "reading conflicts"
     merger.outcome.said += fitted.said
     yield from merger.read()
+    merger.file_rules = yield from merge_attributes.rules_in(workshops.place, ours, merger.both_changed())
     for done, path in enumerate(sorted(their_changes)):
         merger.decide(path)
         yield done, len(their_changes), "merging"
@@ -253,6 +255,7 @@ class _Merger:
         self._our_moves: dict[bytes, bytes] = {}
         self._their_moves: dict[bytes, bytes] = {}
         self._decided: set[bytes] = set()
+        self.file_rules: dict[bytes, FileRule] = {}
         self.outcome = MergeOutcome()
 
     # -- what git has merged
@@ -289,6 +292,11 @@ class _Merger:
                     self._blobs[inode] = self._objects.blob(content_of(inode))
                 yield done, len(files), "looking for renames"
             moves |= renames.find(self._objects, files, self._blobs)
+
+    def both_changed(self) -> list[bytes]:
+        """Return the paths at which lines of both sides may be merged."""
+        moved = [*self._our_moves.values(), *self._their_moves.values()]
+        return [*(path for path, pair in self._theirs.items() if path in self._ours and not _is_dir(pair.new)), *moved]
 
     # -- one path
 
@@ -439,8 +447,12 @@ class _Merger:
         if binary or self._rules.whole_files:
             self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, theirs))
             return None
+        rule = self.file_rules.get(path, BY_LINES)
+        if rule.way == "whole":
+            self._conflict(path, rule.kind, rule.message, Step(path, theirs))
+            return None
         sides, favor = (was, here, there), self._rules.favor or git_favor(path)
-        merged = text_merge.merge_lines(self._objects, sides, "")
+        merged = text_merge.merge_lines(self._objects, sides, "union" if rule.way == "union" else "")
         if merged is not None:
             return merged
         kind, message = (
