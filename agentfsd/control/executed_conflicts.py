@@ -6,7 +6,7 @@ from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.history.executed_files import find_executed
-from agentfsd.history.merge import PathConflict
+from agentfsd.history.merge_records import PathConflict
 from agentfsd.history.merging import Objects
 
 

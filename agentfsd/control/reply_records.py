@@ -7,7 +7,7 @@ from agentfs_client import wire
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.inode import Attributes
 from agentfsd.history import merging
-from agentfsd.history.merge import PathConflict
+from agentfsd.history.merge_records import PathConflict
 from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
 from agentfsd.repositories.telling import Told

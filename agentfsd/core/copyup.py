@@ -16,7 +16,8 @@ from agentfsd.core.content_objects import clone_object, create_object
 from agentfsd.core.inode import ROOT_ID
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.domain_errors import NO_ROOM
-from agentfsd.metadata.row_store import GARBAGE, Transaction
+from agentfsd.metadata.row_store import GARBAGE
+from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import ContentFile
 
 THREAD_BYTES = 4 << 20  # copy files of this size or more in a thread, so that other requests need not wait

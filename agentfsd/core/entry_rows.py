@@ -4,8 +4,9 @@ from agentfsd.core import origin
 from agentfsd.core.copyup import change_time_ns, is_owned, load_lower_attributes, materialize, save, set_entry
 from agentfsd.core.tree import Inode, Tree, exists_in, join
 from agentfsd.domain_errors import DamagedContent
-from agentfsd.metadata.row_store import GARBAGE, Transaction
+from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.rows import WHITEOUT, is_whiteout
+from agentfsd.metadata.transaction import Transaction
 
 
 def link_in(tx: Transaction, directory: Inode, name: bytes, inode: Inode) -> None:

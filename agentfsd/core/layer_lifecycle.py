@@ -11,8 +11,9 @@ from agentfsd.core import copyup, reap
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import layer_rows
-from agentfsd.metadata.row_store import GARBAGE, Transaction
+from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.rows import BranchRow, SnapshotRow
+from agentfsd.metadata.transaction import Transaction
 
 # Sealing copies a file for its external readers only if the copy is at most this large.
 _READERS_COPY_BYTES = 1 << 16

@@ -12,8 +12,9 @@ from agentfsd.core.content_objects import clone_object
 from agentfsd.core.inode import NO_LOWER, LowerIdentity
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata import origin_rows
-from agentfsd.metadata.row_store import GARBAGE, Transaction
+from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.rows import OriginRow, is_whiteout
+from agentfsd.metadata.transaction import Transaction
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it, and a finer clock is ahead of them
 BASE_BYTES = 1 << 20  # larger files are not merged by lines

@@ -16,8 +16,8 @@ from agentfsd.core.tree import Tree
 from agentfsd.core.undo_log import UndoLog
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.metadata import layer_rows
-from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow
+from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import DEFAULT_BRANCH, BranchInfo
 
 

@@ -11,7 +11,8 @@ from agentfsd.core.rule_set import HIDE, PathRule, RuleSet, parse_rule
 from agentfsd.core.secret_rules import SECRET_RULES, SECRETS
 from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import rule_rows
-from agentfsd.metadata.row_store import Store, Transaction
+from agentfsd.metadata.row_store import Store
+from agentfsd.metadata.transaction import Transaction
 
 MOUNT, ALL_BRANCHES = "*", ""  # scopes; any other is a branch's id
 

@@ -4,7 +4,7 @@ from agentfsd.core import declared_settings
 from agentfsd.core.copyup_settings import CopyUpRules
 from agentfsd.core.retention import Retention, stored_retention
 from agentfsd.core.tree import Parts
-from agentfsd.metadata.row_store import Transaction
+from agentfsd.metadata.transaction import Transaction
 
 
 class OverlaySettings:

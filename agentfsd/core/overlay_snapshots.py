@@ -11,8 +11,8 @@ from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
 from agentfsd.domain_errors import DamagedContent, Refusal
 from agentfsd.metadata import checksum_rows, layer_rows
-from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
+from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import SnapshotSummary
 
 UNNAMED, RUN, SAFETY, MERGE = "unnamed", "run", "safety", "merge"  # kinds of snapshots without a name given by the user

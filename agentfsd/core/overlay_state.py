@@ -10,8 +10,9 @@ from agentfsd.core.ids import IdMaker
 from agentfsd.core.overlay_events import OverlayEvents
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.metadata import layer_rows
-from agentfsd.metadata.row_store import Store, Transaction
+from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
+from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import Backstore, Lower
 
 _TEMPORARY = "temporary"  # the key under which the store keeps the ids of temporary branches and snapshots

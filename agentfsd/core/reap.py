@@ -5,8 +5,9 @@ import contextlib
 from agentfsd.core.tree import Parts, Tree, exists_in, join
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import layer_rows
-from agentfsd.metadata.row_store import GARBAGE, Store, Transaction
+from agentfsd.metadata.row_store import GARBAGE, Store
 from agentfsd.metadata.rows import is_whiteout
+from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import Backstore
 
 

@@ -1,5 +1,5 @@
 """Finds the differences between two trees of one overlay. It walks only directories with changes in layers that the trees do
-not share.
+not share; touched_names.py knows them.
 
 A name that the lower got where the new tree had made something itself was never seen there, so it is not reported as deleted.
 """
@@ -10,18 +10,15 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
-from agentfsd.core import hard_links, inode_stat, origin
+from agentfsd.core import inode_stat, origin
 from agentfsd.core.content_comparison import ComparisonResults, compare, holds_object, run_to_end, same_bytes
-from agentfsd.core.inode import ROOT_ID, Attributes
+from agentfsd.core.inode import Attributes
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.seen_names import Removals
+from agentfsd.core.touched_names import TouchedNames
 from agentfsd.core.tree import Inode, Parts, Tree, join
-from agentfsd.metadata.layer_rows import names_in
-from agentfsd.metadata.prefetch import Prefetch
-from agentfsd.metadata.row_store import Store
 from agentfsd.types import PathChange
 
-_STEP = 500  # names in one step on the way up to the root
 _LETTERS = (("type", "T"), ("content", "M"), ("mode", "m"), ("owner", "m"), ("xattrs", "x"))
 
 _Key = tuple[int, int]
@@ -63,7 +60,7 @@ def pairs_in_steps(
     Args:
         unseen: Receives each path of the lower that *old* shows and *new* lacks without having removed it.
     """
-    touched = _Touched(old, new)
+    touched = TouchedNames(old, new)
     walker = _Walker(touched, ComparisonResults(), times=times, in_steps=True)
     walker.unseen = unseen if unseen is not None else []
     try:
@@ -83,7 +80,7 @@ def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | No
     A moved directory is one change; a name inside it is listed only if it changed too. With *verdicts* no file content is read:
     two files whose comparison *verdicts* does not know count as different, and are added to ``verdicts.open``.
     """
-    return run_to_end(_changes(parts, _Walker(_Touched(old, new), verdicts)))
+    return run_to_end(_changes(parts, _Walker(TouchedNames(old, new), verdicts)))
 
 
 def between_in_steps(
@@ -93,13 +90,13 @@ def between_in_steps(
 
     The trees must not change meanwhile.
     """
-    return _changes(parts, _Walker(_Touched(old, new), verdicts or ComparisonResults(), in_steps=True))
+    return _changes(parts, _Walker(TouchedNames(old, new), verdicts or ComparisonResults(), in_steps=True))
 
 
 def paths_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[bytes]]:
     """Return the paths of the changes that between_in_steps() returns, which is less work."""
     found = list[bytes]()
-    for one in _listed(parts, _Walker(_Touched(old, new), ComparisonResults(), in_steps=True)):
+    for one in _listed(parts, _Walker(TouchedNames(old, new), ComparisonResults(), in_steps=True)):
         if one is not None:
             found.append(one[1].path)
         yield len(found), 0, "comparing"
@@ -125,66 +122,9 @@ def only_lower_moved(pair: EntryPair) -> bool:
     return (was.mode, was.uid, was.gid) == (now.mode, now.uid, now.gid) and all_xattrs(old.tree, old) == all_xattrs(new.tree, new)
 
 
-class _Touched:
-    """The names and inodes that have rows in layers which only one of the two trees has."""
-
-    def __init__(self, old: Tree, new: Tree) -> None:
-        self.names: dict[int, set[bytes]] = {}
-        self.below: dict[bytes, set[bytes]] = {}  # names by path of the directory: hard links of touched files
-        self.old, self.new, self._rows = old, new, Prefetch()
-
-    def reading(self, store: Store) -> Iterator[None]:
-        """Read the rows in steps, older layers first: a layer's rows may move into a newer one meanwhile, so none is missed."""
-        old, new, rows, dirs = self.old, self.new, self._rows, set[int]()
-        chain = old.chain | new.chain
-        old.prefetch = new.prefetch = rows
-        for layer in sorted(old.chain ^ new.chain):
-            for some in names_in(store, layer):
-                for directory, name, _ in some:
-                    self.names.setdefault(directory, set()).add(name)
-                    dirs.add(directory)
-                yield
-            yield from rows.adding(store, layer)
-        yield from self._marking_way_up(store, chain, dirs | rows.inodes.keys(), rows)
-
-    def forget(self) -> None:
-        """Drop the prefetched rows. They are out of date once the trees change."""
-        self.old.prefetch = self.new.prefetch = None
-
-    def add_links(self) -> None:
-        """Add all names of touched files with hard links, because a change under one name shows under all of them."""
-        linked = [versions[0].id for versions in self._rows.inodes.values() if versions[0].linked]
-        for tree in (self.old, self.new) if linked else ():
-            inodes = (tree.stored(number) for number in linked)
-            for paths in hard_links.names(tree, [inode for inode in inodes if inode is not None and inode.nlink]).values():
-                for path in paths:
-                    self._add_path(path)
-
-    def _add_path(self, path: bytes) -> None:
-        while path:
-            path, _, name = path.rpartition(b"/")
-            self.below.setdefault(path, set()).add(name)
-
-    def _marking_way_up(self, store: Store, chain: frozenset[int], start: set[int], rows: Prefetch) -> Iterator[None]:
-        """Add every name on the way from the root to something touched."""
-        todo, seen = list(start), set(start)
-        while todo:
-            if not len(todo) % _STEP:
-                yield
-            child = todo.pop()
-            if child == ROOT_ID:
-                continue
-            for directory, name, layer in rows.names[child] if child in rows.names else store.names_of(child):
-                if layer in chain:
-                    self.names.setdefault(directory, set()).add(name)
-                    if directory not in seen:
-                        seen.add(directory)
-                        todo.append(directory)
-
-
 class _Walker:
     def __init__(
-        self, touched: _Touched, verdicts: ComparisonResults | None, *, times: bool = False, in_steps: bool = False
+        self, touched: TouchedNames, verdicts: ComparisonResults | None, *, times: bool = False, in_steps: bool = False
     ) -> None:
         self.old, self.new = touched.old, touched.new
         self.touched, self._times, self._verdicts, self._in_steps = touched, times, verdicts, in_steps

@@ -10,8 +10,8 @@ from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
 from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import layer_rows
-from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import BranchRow, SnapshotRow
+from agentfsd.metadata.transaction import Transaction
 
 _WHAT_CAN_BE_UNDONE = "a restore, merge, discard, or commit into a branch can be undone; a commit into the real directory cannot"
 

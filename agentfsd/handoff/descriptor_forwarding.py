@@ -23,7 +23,7 @@ from agentfsd.core.tree import Inode, Tree
 from agentfsd.domain_errors import Refusal
 from agentfsd.handoff import forwarding_settings
 from agentfsd.handoff.forwarding_settings import ForwardingSettings
-from agentfsd.metadata.row_store import Transaction
+from agentfsd.metadata.transaction import Transaction
 
 Source = Literal["own", "lower", "snapshot"]
 

@@ -1,6 +1,7 @@
 """Plans the commit of a branch into the lower: the steps it takes, and conflicts with what changed in the lower meanwhile.
 
-lower/commit_writer.py executes the steps in another thread. Nothing here writes to the lower.
+lower/commit_writer.py executes the steps in another thread. Nothing here writes to the lower. lower_drift.py tells what changed
+there, partial_commit.py which paths go along with those that were named.
 """
 
 import stat
@@ -13,23 +14,25 @@ from agentfsd.core.inode import NO_LOWER, LowerIdentity
 from agentfsd.core.inode import Attributes as Shown
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.core.tree_diff import EntryPair
+from agentfsd.core.whole_contents import content_of
 from agentfsd.history.commit_contents import BytesContent, LowerContent, ObjectContent
+from agentfsd.history.git_file_rules import git_favor
 from agentfsd.history.listed_changes import ListedChanges, list_changes, parted
-from agentfsd.history.merge import PathConflict, content_of, git_favor
-from agentfsd.history.paths import touches
+from agentfsd.history.lower_drift import LowerDrift, in_lower
+from agentfsd.history.merge_records import PathConflict
+from agentfsd.history.partial_commit import is_new, with_directories
+from agentfsd.history.paths import directories_above, touches
 from agentfsd.history.settling import Same, rights_of
 from agentfsd.history.text_merge import merge_texts
 from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
-from agentfsd.metadata.rows import OriginRow
 from agentfsd.repositories.before import OriginBefore
 from agentfsd.repositories.fitting import Fitted, Sides, fit
 from agentfsd.repositories.gathering import Workshops, workplace
 from agentfsd.repositories.git_database_paths import Finder, rank_of
-from agentfsd.repositories.joining import REAL_DIRECTORY, Manner
+from agentfsd.repositories.joined_history import REAL_DIRECTORY, Manner
 from agentfsd.repositories.merge_attributes import BY_LINES, FileRule, rules_in
 from agentfsd.repositories.reading import at
 from agentfsd.types import PathChange
@@ -83,18 +86,18 @@ def plan(
             pairs[pair.path] = pair
         if pair is None or len(pairs) % 50 == 0:
             yield len(pairs), 0, "changes"
-    chosen = _with_directories(pairs, wanted) if wanted else pairs
+    chosen = with_directories(pairs, wanted) if wanted else pairs
     planner = _Planner(tree, rule, pairs.values())
     if not wanted:
         manner = LOWER_MANNERS[rule](name, as_branches)
-        moved = {path: pair for path, pair in pairs.items() if planner.has_moved(pair)}
-        sides = Sides(OriginBefore(overlay.trees.side(None), tree, planner.origin_of), overlay.trees.side(None), tree)
+        moved = {path: pair for path, pair in pairs.items() if planner.drift.has_moved(pair)}
+        sides = Sides(OriginBefore(overlay.trees.side(None), tree, planner.drift.origin_of), overlay.trees.side(None), tree)
         with Workshops(overlay.parts) as workshops:
             fitted = yield from fit(workshops, overlay.parts, sides, moved, pairs, manner, always=True)
         planner.add_fits(fitted)
         chosen = {} if as_branches else {path: pair for path, pair in pairs.items() if path not in fitted.decided}
     if rule == "merge":
-        parted_paths = [path for path, pair in chosen.items() if _both_files(pair) and planner.has_moved(pair)]
+        parted_paths = [path for path, pair in chosen.items() if _both_files(pair) and planner.drift.has_moved(pair)]
         planner.file_rules = yield from rules_in(workplace(overlay.parts), overlay.trees.side(None), parted_paths)
     for done, pair in enumerate(chosen.values()):
         planner.add(pair)
@@ -127,38 +130,6 @@ def _as_change(step: Step, lower: Tree) -> PathChange:
     return PathChange("A" if at(lower, step.path) is None else "M", step.path, -1, 0)
 
 
-def _with_directories(pairs: dict[bytes, EntryPair], wanted: tuple[bytes, ...]) -> dict[bytes, EntryPair]:
-    """Return the pairs of *wanted* paths, of both names of each rename among them, and of the new directories above them.
-
-    Committing half a rename could remove a file from the lower that the branch still reads from there.
-    """
-    needed = {path for path in pairs if touches(wanted, path)}
-    moves = {(path, source) for path, pair in pairs.items() if (source := _source_of(pair))}
-    while True:
-        reached = {name for path in needed for name in (path, *_directories(path))}
-        moved = {move for move in moves if not reached.isdisjoint(move)}
-        if not moved:
-            break
-        moves -= moved
-        places = {place for move in moved for place in move}
-        needed.update(path for path in pairs if not places.isdisjoint((path, *_directories(path))))
-    for path in list(needed):
-        if pairs[path].new is not None:
-            needed.update(name for name in _directories(path) if name in pairs and _is_new(pairs[name]))
-    return {path: pair for path, pair in pairs.items() if path in needed}
-
-
-def _source_of(pair: EntryPair) -> bytes:
-    """Return the path in the lower of what the branch has moved to the pair's path; b"" if nothing was moved there."""
-    if pair.new is None or pair.new.lower_path in (None, pair.path):
-        return b""
-    return pair.new.lower_path or b""
-
-
-def _is_new(pair: EntryPair) -> bool:
-    return pair.old is None or "type" in pair.what
-
-
 class _Planner:
     def __init__(self, tree: Tree, rule: Rule, pairs: Iterable[EntryPair]) -> None:
         self._tree, self._rule = tree, rule
@@ -166,11 +137,7 @@ class _Planner:
         self._displaced: set[bytes] = set()  # directories of the lower that are removed with everything in them
         self._puts: dict[bytes, Put] = {}
         self._links: dict[Inode, int] = {}  # files with hard links: their numbers in the plan
-        self._seen = SeenNames(tree)
-        self._before = {  # by path, the lower objects that the branch knew: for paths without an origin row
-            pair.new.lower_path: pair.new.lower for pair in pairs
-            if pair.new is not None and pair.new.id and pair.new.lower_path is not None
-        }  # fmt: skip
+        self.drift = LowerDrift(tree, pairs)
         self._finder = Finder(lambda path: at(tree, path) is not None or origin.now_in_lower(tree, path) != NO_LOWER)
         self.plan = Plan()
 
@@ -182,14 +149,14 @@ class _Planner:
         if pair.unseen:
             message = f"a directory in the real directory, with {_shown(pair.unseen)} that the branch has never seen"
             self.plan.conflicts.append(PathConflict(path, "type", message))
-        elif self._rule == "force" or not self.has_moved(pair):
+        elif self._rule == "force" or not self.drift.has_moved(pair):
             self._step(pair, None)
         elif self._may_stay(pair):
             return
         elif self._rule == "merge" and _both_files(pair):
             self._merge(pair)
         else:
-            there = "deleted" if pair.old is None else "added" if self._is_added_there(pair) else "changed"
+            there = "deleted" if pair.old is None else "added" if self.drift.is_added_there(pair) else "changed"
             self.plan.conflicts.append(PathConflict(path, "drift", f"{there} in the real directory since the branch changed it"))
 
     def _may_stay(self, pair: EntryPair) -> bool:
@@ -198,7 +165,7 @@ class _Planner:
             return False
         if set(pair.what) == {"times"} or not pair.new.is_dir:
             return set(pair.what) == {"times"}
-        return self._rule == "merge" or self._is_added_there(pair)
+        return self._rule == "merge" or self.drift.is_added_there(pair)
 
     def refuse_to_empty(self, unseen: Iterable[bytes]) -> None:
         """Add a conflict for each directory that the branch removed and that now has one of the *unseen* paths in the lower.
@@ -207,40 +174,11 @@ class _Planner:
         """
         refused = set()
         for path in unseen:
-            gone = next((above for above in _directories(path) if at(self._tree, above) is None), b"")
+            gone = next((above for above in directories_above(path) if at(self._tree, above) is None), b"")
             if gone and gone not in refused:
                 refused.add(gone)
                 message = f"{_shown(path)} was added in the real directory since the branch removed this directory"
                 self.plan.conflicts.append(PathConflict(gone, "drift", message))
-
-    # -- what changed in the lower
-
-    def origin_of(self, path: bytes) -> OriginRow | None:
-        """Return the origin row of *path*: what the lower had there when the branch changed it."""
-        return self._seen.row(path)
-
-    def has_moved(self, pair: EntryPair) -> bool:
-        """Tell whether the lower has something else at that path than when the branch changed it."""
-        path, now = pair.path, _in_lower(pair)
-        row = self._seen.row(path)
-        if pair.old is not None and pair.old.is_dir and pair.new is not None and pair.new.is_dir:
-            return _directory_moved(pair.new, now, path, row)
-        if row is not None:
-            return now != origin.identity_of(row)
-        if pair.new is not None and pair.new.linked and pair.new.lower == now:
-            return False  # the branch may have changed it under another hard link, which has the origin row
-        before = self._before.get(path, NO_LOWER)
-        if before != NO_LOWER or now == NO_LOWER:
-            return now != before
-        return not self._seen.was_removed(path)
-
-    def _is_added_there(self, pair: EntryPair) -> bool:
-        """Tell whether the name was created both in the lower and in the branch, independently."""
-        path = pair.path
-        if pair.old is None or pair.new is None or pair.new.lower_path == path or pair.new.linked:
-            return False
-        row = self._seen.row(path)
-        return origin.identity_of(row) == NO_LOWER if row is not None else not self._seen.was_removed(path)
 
     def _merge(self, pair: EntryPair) -> None:
         assert pair.old is not None and pair.new is not None
@@ -252,7 +190,7 @@ class _Planner:
             self.plan.conflicts.append(PathConflict(pair.path, "attributes", message))
             return
         base = self._base(pair)
-        if base is None and self._is_added_there(pair):
+        if base is None and self.drift.is_added_there(pair):
             self.plan.conflicts.append(PathConflict(pair.path, "add/add", "added in the real directory and in the branch"))
             return
         if base is None:
@@ -273,7 +211,7 @@ class _Planner:
 
     def _base(self, pair: EntryPair) -> bytes | None:
         """Return the content that the file had when the branch first changed it; None if it was not kept."""
-        row = self._seen.row(pair.path)
+        row = self.drift.origin_of(pair.path)
         if row is None or not (row.base or row.lower_size == 0):
             return None
         if not row.base:
@@ -288,7 +226,7 @@ class _Planner:
         """Add the steps, conflicts and messages for git repositories. Each path that is removed has a step of its own."""
         self.plan.conflicts += [PathConflict(*clash) for clash in fitted.clashes]
         self.plan.said += fitted.said
-        needed = {above for change in fitted.fits if change.source is not None for above in _directories(change.path)}
+        needed = {above for change in fitted.fits if change.source is not None for above in directories_above(change.path)}
         for change in sorted(fitted.fits, key=lambda change: change.path):
             expected = _identity(origin.now_in_lower(self._tree, change.path))
             if change.source is None:
@@ -317,7 +255,7 @@ class _Planner:
         Each gets the attributes that it has in the branch, or those of the directory above it if the branch has none there.
         """
         like: Inode = self._tree.root
-        for directory in _directories(path):
+        for directory in directories_above(path):
             inode = at(self._tree, directory)
             like = inode if inode is not None and inode.is_dir else like
             if directory not in self._puts and not self._is_lower_directory(directory):
@@ -338,15 +276,15 @@ class _Planner:
     def _step(self, pair: EntryPair, content: bytes | None) -> None:
         path = pair.path
         self._note(path, pair.new, same=content is None)
-        if pair.new is None and self._displaced and not self._displaced.isdisjoint(_directories(path)):
+        if pair.new is None and self._displaced and not self._displaced.isdisjoint(directories_above(path)):
             return
         displaced = pair.old is not None and pair.old.is_dir and (pair.new is None or not pair.new.is_dir)
         if displaced:
             self._displaced.add(path)  # even with force, the writer must find no new name in it
-        expected = _identity(_in_lower(pair)) if displaced or self._rule != "force" else None
+        expected = _identity(in_lower(pair)) if displaced or self._rule != "force" else None
         if pair.new is None:
             self.plan.steps.append(Remove(path, expected, self._rank(path, gone=True)))
-        elif _is_new(pair) or "content" in pair.what:
+        elif is_new(pair) or "content" in pair.what:
             self._put(path, pair.new, expected, content, pair.shown)
         else:
             attributes = _as_told(pair.new, inode_stat.attributes(pair.new))
@@ -409,7 +347,7 @@ class _Planner:
                 self.plan.steps.append(Adjust(path, _as_told(node, inode_stat.attributes(node))))
                 self.plan.same.append(Same(path, node.id, node.lower_path))
         known = {one.path for one in self.plan.same}
-        for directory in sorted({directory for path in stepped for directory in _directories(path)} - known):
+        for directory in sorted({directory for path in stepped for directory in directories_above(path)} - known):
             node = at(self._tree, directory)
             if node is not None and node.is_dir and node.lower_path is None:
                 self.plan.same.append(Same(directory, node.id, attributes=False))
@@ -422,33 +360,13 @@ def _as_told(inode: Inode, shown: Shown) -> FileAttributes:
     return FileAttributes(shown.mode, shown.uid, shown.gid, shown.atime_ns, shown.mtime_ns, xattrs)
 
 
-def _in_lower(pair: EntryPair) -> LowerIdentity:
-    """Return what the lower had at the path when the two trees were compared."""
-    return pair.old.lower if pair.old is not None else NO_LOWER
-
-
 def _identity(identity: LowerIdentity) -> Identity:
     """Return the identity as the commit writer takes it."""
     return ABSENT if identity == NO_LOWER else Identity(identity.ino, identity.size, identity.mtime_ns, identity.ctime_ns)
 
 
-def _directory_moved(inode: Inode, now: LowerIdentity, path: bytes, row: OriginRow | None) -> bool:
-    """Tell whether the attributes of the lower's directory have changed since the branch changed the directory.
-
-    The change time also changes when a name in the directory does. In doubt the answer is True.
-    """
-    if inode.lower_path == path:
-        return now[:2] != inode.lower[:2] or now.ctime_ns > max(inode.btime_ns, inode.lower.ctime_ns)
-    return row is None or now[:2] != origin.identity_of(row)[:2] or now.ctime_ns >= row.since_ns
-
-
 def _both_files(pair: EntryPair) -> bool:
     return pair.old is not None and pair.new is not None and pair.old.is_file and pair.new.is_file
-
-
-def _directories(path: bytes) -> Iterable[bytes]:
-    parts = path.split(b"/")
-    return (b"/".join(parts[:depth]) for depth in range(1, len(parts)))
 
 
 def _shown(path: bytes) -> str:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from agentfsd.core import inode_stat
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Inode, Tree
+from agentfsd.core.whole_contents import content_of
 from agentfsd.history.executed_paths import why_by_path
-from agentfsd.history.merge import content_of
 
 _MOST_BYTES = 1 << 20
 _CAPABILITIES = b"security.capability"

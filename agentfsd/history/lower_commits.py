@@ -20,7 +20,7 @@ from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal
 from agentfsd.history import commit, settling
 from agentfsd.history.listed_changes import ListedChanges
-from agentfsd.history.merge import PathConflict
+from agentfsd.history.merge_records import PathConflict
 from agentfsd.lower import commit_writer
 from agentfsd.lower.commit_plan import Drifted, Identity
 from agentfsd.lower.host_lower import HostLower

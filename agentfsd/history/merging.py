@@ -14,7 +14,8 @@ from agentfsd.core.tree import Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history.listed_changes import ListedChanges, list_changes
-from agentfsd.history.merge import MergeDecision, MergeOutcome, PathConflict, Rules, Step, merge
+from agentfsd.history.merge import merge
+from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.paths import touches
 from agentfsd.repositories import git_database_paths
 from agentfsd.repositories.gathering import Workshops

@@ -43,3 +43,9 @@ def touches(wanted: tuple[bytes, ...], path: bytes, old_path: bytes = b"") -> bo
 def is_below(path: bytes, directory: bytes) -> bool:
     """Tell whether *path* is *directory* or below it; b"" is the root."""
     return not directory or path == directory or path.startswith(directory + b"/")
+
+
+def directories_above(path: bytes) -> Iterable[bytes]:
+    """Return every directory above *path*, from the top down, without the root."""
+    parts = path.split(b"/")
+    return (b"/".join(parts[:depth]) for depth in range(1, len(parts)))

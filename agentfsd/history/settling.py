@@ -11,8 +11,8 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata import origin_rows
-from agentfsd.metadata.row_store import Transaction
 from agentfsd.metadata.rows import WHITEOUT, OriginRow
+from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import Lower
 
 

@@ -1,6 +1,7 @@
-"""The SQLite database of one state directory: opening, transactions and the queries of files and names.
+"""The SQLite database of one state directory: opening, numbers, and the queries of files, names and objects.
 
-It stores what core tells it and knows nothing of overlay rules. One process holds it at a time.
+It stores what core tells it and knows nothing of overlay rules. One process holds it at a time. transaction.py has what surrounds
+each write.
 """
 
 import contextlib
@@ -9,9 +10,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Any
+from collections.abc import Iterator
 
 from agentfs_host import syncing
 from agentfsd.domain_errors import NO_ROOM, Refusal
@@ -22,6 +21,7 @@ from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.reserve import Reserve
 from agentfsd.metadata.rows import InodeRow
 from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
+from agentfsd.metadata.transaction import Transaction
 
 GARBAGE = 0  # the layer of an object that is to be removed from the backstore
 _COUNTER_BLOCK = 1000
@@ -32,75 +32,7 @@ _INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({INODE_COLUMNS}) VALUES ({', '.j
 _INODE_SELECT = f"SELECT {INODE_COLUMNS} FROM inode WHERE id = ?"
 _INODE_ORIGIN = f"SELECT {INODE_COLUMNS} FROM inode WHERE linked = 1 AND lower_ino = ? AND lower_dev = ?"
 
-
 _ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS, sqlite3.SQLITE_NOMEM: errno.ENOMEM}
-
-
-class Transaction:
-    """One acknowledged operation: rows and the memory that mirrors them change together or not at all.
-
-    Memory is changed through ``set`` and ``put``, which remember what to put back if the commit fails.
-    """
-
-    __slots__ = ("_regrets", "_store", "_undo")
-
-    def __init__(self, store: "Store") -> None:
-        self._store = store
-        self._undo: list[tuple[Any, Any, Any, bool]] = []
-        self._regrets: list[Callable[[], object]] = []
-
-    def set(self, target: object, **values: object) -> None:
-        """Set attributes of *target*; if the transaction fails, they get their old values back."""
-        for key, value in values.items():
-            self._undo.append((target, key, getattr(target, key), True))
-            setattr(target, key, value)
-
-    def put(self, mapping: dict[Any, Any], key: object, value: object) -> None:
-        """Set mapping[key]; None removes it."""
-        self._undo.append((mapping, key, mapping.get(key), False))
-        if value is None:
-            mapping.pop(key, None)
-        else:
-            mapping[key] = value
-
-    def when_undone(self, work: Callable[[], object]) -> None:
-        """Call *work* if the transaction fails."""
-        self._regrets.append(work)
-
-    def __enter__(self) -> "Transaction":
-        try:
-            self._store.db.begin()
-        except sqlite3.Error as exc:
-            raise self._store.as_oserror(exc) from exc
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            if kind is None:
-                self._store.db.keep()
-                return
-        except sqlite3.Error as exc:
-            self._roll_back()
-            raise self._store.as_oserror(exc) from exc
-        except OSError:
-            self._roll_back()
-            raise
-        self._roll_back()
-        if isinstance(value, sqlite3.Error):
-            raise self._store.as_oserror(value) from value
-
-    def _roll_back(self) -> None:
-        self._store.db.undo()
-        self._store.forget_ids()  # a block of numbers reserved in here is not reserved any more
-        for target, key, old, is_attribute in reversed(self._undo):
-            if is_attribute:
-                setattr(target, key, old)
-            elif old is None:
-                target.pop(key, None)
-            else:
-                target[key] = old
-        for work in self._regrets:
-            work()
 
 
 class Store:
@@ -241,7 +173,7 @@ class Store:
 
     def transaction(self) -> Transaction:
         """Return a context manager that runs its block as one transaction. Transactions do not nest."""
-        return Transaction(self)
+        return Transaction(self.db, self.as_oserror, self.forget_ids)
 
     def sync(self) -> None:
         """Make every committed transaction survive a power failure. Call commit() first. Any thread may call."""

@@ -12,9 +12,10 @@ from agentfsd.core import inode_stat
 from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
+from agentfsd.core.whole_contents import content_of
 from agentfsd.repositories import reading
 from agentfsd.repositories.commits import Difference, Entry
-from agentfsd.repositories.joining import Joined
+from agentfsd.repositories.joined_history import Joined
 
 HASHED_BYTES = 1 << 26  # larger files are taken to be changed: the event loop does not hash them
 
@@ -110,7 +111,7 @@ def is_as(inode: Inode | None, entry: Entry) -> bool:
         return False
     if inode_stat.data_stat(inode).st_size > HASHED_BYTES:
         return False
-    return _blob_id(reading.content(inode), entry) == entry.oid
+    return _blob_id(content_of(inode), entry) == entry.oid
 
 
 def _blob_id(data: bytes, entry: Entry) -> bytes:

@@ -20,7 +20,8 @@ from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, kind_of, work_tree_of
-from agentfsd.repositories.joining import Joined, Joiner, Manner, MovedRef
+from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
+from agentfsd.repositories.joining import Joiner
 from agentfsd.repositories.merge_obstacles import command_in, find_obstacles
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import FEW, GitFailed, aside

@@ -6,6 +6,7 @@ from collections.abc import Container, Generator, Iterable
 from agentfsd.core import inode_stat
 from agentfsd.core.copyup import content_fd
 from agentfsd.core.tree import Parts, Tree, join
+from agentfsd.core.whole_contents import content_of
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.repositories import reading
 from agentfsd.repositories.workshop import Bundle, Workshop
@@ -71,7 +72,7 @@ def bundle_of(trees: Iterable[Tree], path: bytes, known: Container[bytes] = ()) 
                 if inode_stat.data_stat(inode).st_size > reading.INLINE_BYTES:
                     bundle.descriptors[name] = content_fd(inode)
                 else:
-                    bundle.contents[name] = reading.content(inode)
+                    bundle.contents[name] = content_of(inode)
     except BaseException:
         bundle.close()
         raise

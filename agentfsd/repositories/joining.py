@@ -3,87 +3,17 @@
 It runs in a workshop, in a thread.
 
 docs/explanation/git-histories.md has the rules. This module sees names and object ids only, never a tree of the overlay.
+joined_history.py has what it is told and what it answers.
 """
 
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
-
-from agentfsd.repositories.commits import Clash, Commits, Difference, Entry, MergedTrees, Unrelated
-from agentfsd.repositories.packing import Pack
+from agentfsd.repositories.commits import Clash, Commits, Entry, MergedTrees, Unrelated
+from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
 from agentfsd.repositories.reading import GitDatabase
+from agentfsd.repositories.ref_names import directories_above, part_of_ref, short_name
 from agentfsd.repositories.workshop import GitFailed, Workshop
-
-REAL_DIRECTORY = "the real directory"  # stands in the place of a branch's name
-Way = Literal["merge", "rebase", "squash", "beside"]
 
 _ONES_OWN = (b"refs/bisect/", b"refs/worktree/", b"refs/rewritten/")  # of one checkout: never merged
 _MERGEABLE = (b"refs/heads/", b"refs/notes/")
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How to join two histories.
-
-    Attributes:
-        names: The names of the two branches of the overlay, ours first.
-        way: merge, rebase, squash or beside.
-        favor: The side that wins a conflict, as for files; "" for neither.
-        markers: Write conflict markers instead of reporting conflicts.
-        whole_files: A file that both sides changed is a conflict, whichever lines they changed.
-        only_forward: Histories that have diverged are a conflict.
-    """
-
-    names: tuple[str, str] = ("ours", "theirs")
-    way: Way = "merge"
-    favor: str = ""
-    markers: bool = False
-    whole_files: bool = False
-    only_forward: bool = False
-
-
-class MovedRef(NamedTuple):
-    """A ref that changes. ``new`` is b"" for a ref that is removed. ``why`` goes into the ref's log."""
-
-    old: bytes
-    new: bytes
-    why: str
-
-
-@dataclass(slots=True)
-class Joined:
-    """The result of a join, for our side.
-
-    Attributes:
-        was: The commit that HEAD resolves to before the join.
-        now: The commit that HEAD resolves to afterwards.
-        to_ours: The differences between our commit and the result, by path.
-        to_theirs: The differences between their commit and the result, by path.
-        stages: The unmerged entries for the index, by path and stage; only if conflict markers were asked for.
-        settled: The conflicts that a favoured side decided, or that are left as unmerged entries.
-        theirs: The commit that is being merged, if there are unmerged entries.
-        said: Sentences for people about what was done.
-        parted: The two histories have no common ancestor. They stay separate, so git has no merge of the working files.
-        pack: A pack that replaces many loose objects of the other side; None for none.
-    """
-
-    refs: dict[bytes, MovedRef] = field(default_factory=dict)
-    head: bytes = b""
-    was: bytes = b""
-    now: bytes = b""
-    tree: bytes = b""
-    to_ours: dict[bytes, Difference] = field(default_factory=dict)
-    to_theirs: dict[bytes, Difference] = field(default_factory=dict)
-    clashes: list[Clash] = field(default_factory=list)
-    stages: dict[bytes, dict[int, Entry]] = field(default_factory=dict)
-    settled: list[Clash] = field(default_factory=list)
-    theirs: bytes = b""
-    said: list[str] = field(default_factory=list)
-    who: bytes = b"agentfsd <agentfsd@localhost>"
-    index: bytes | None = None
-    parted: bool = False
-    made: dict[bytes, bytes] = field(default_factory=dict)
-    contents: dict[bytes, bytes] = field(default_factory=dict)
-    pack: Pack | None = None
 
 
 class Joiner:
@@ -159,8 +89,8 @@ class Joiner:
         return b"" if merged.stages else self._merge_commit(merged.tree, mine, his, name)
 
     def _merge_commit(self, tree: bytes, mine: bytes, his: bytes, name: bytes) -> bytes:
-        into = _short(name) if name else "HEAD"
-        message = f"Merge {_short(self._theirs.branch or b'HEAD')} of {self._manner.names[1]} into {into}\n"
+        into = short_name(name) if name else "HEAD"
+        message = f"Merge {short_name(self._theirs.branch or b'HEAD')} of {self._manner.names[1]} into {into}\n"
         return self._commits.commit(tree, [mine, his], message.encode(), self._commits.who(his))
 
     def _move(self, name: bytes, new: bytes, why: str) -> None:
@@ -173,12 +103,12 @@ class Joiner:
         if not his or his.startswith(b"ref: "):
             return
         kind, _, rest = name.removeprefix(b"refs/").partition(b"/")
-        source = _for_ref(self._manner.names[1])
+        source = part_of_ref(self._manner.names[1])
         beside = self._free_name(b"refs/" + kind + b"/agentfsd/" + source + (b"/" + rest if rest else b""), his)
         if not beside:
             return
         self._move(beside, his, f"as in {self._manner.names[1]}")
-        self.joined.said.append(f"{_short(name)} of {self._manner.names[1]} is kept as {_short(beside)}")
+        self.joined.said.append(f"{short_name(name)} of {self._manner.names[1]} is kept as {short_name(beside)}")
 
     def _free_name(self, name: bytes, his: bytes) -> bytes:
         """Find the name under which *his* can be kept without losing what an earlier merge has kept there.
@@ -200,9 +130,9 @@ class Joiner:
     def _keep_apart(self) -> None:
         """Rename new refs whose names clash with the directory of another ref."""
         there = {name for name in self._ours.refs if name not in self.joined.refs or self.joined.refs[name].new}
-        taken = {part for name in there for part in _above(name)}
+        taken = {part for name in there for part in directories_above(name)}
         for name, moved in list(self.joined.refs.items()):
-            if moved.new and not moved.old and (name in taken or any(part in there for part in _above(name))):
+            if moved.new and not moved.old and (name in taken or any(part in there for part in directories_above(name))):
                 del self.joined.refs[name]
                 self._put_beside(name + b"-", moved.new)
 
@@ -238,7 +168,7 @@ class Joiner:
 
     def _told(self, name: bytes) -> str:
         """``a2: 2 commits to main, merged``."""
-        joined, branch, source = self.joined, _short(name or b"HEAD"), self._manner.names[1]
+        joined, branch, source = self.joined, short_name(name or b"HEAD"), self._manner.names[1]
         if not joined.was:
             return f"{source}: {branch} is new, at {joined.now[:7].decode()}"
         gone = 0 if self._how else self._commits.count(joined.was, joined.now)[0]
@@ -277,7 +207,7 @@ class Joiner:
     def _refuse_parted(self, name: bytes, mine: bytes, his: bytes) -> None:
         there, here = ((commit[:7] + b" " + self._commits.title(commit)).decode("utf-8", "replace") for commit in (mine, his))
         ours, theirs = self._manner.names
-        text = f"{_short(name or b'HEAD')} has moved on in {ours} ({there}) and in {theirs} ({here})"
+        text = f"{short_name(name or b'HEAD')} has moved on in {ours} ({there}) and in {theirs} ({here})"
         self.joined.clashes.append(Clash(b"", "history", text))
 
     def _merge(self, mine: bytes, his: bytes) -> None:
@@ -289,7 +219,9 @@ class Joiner:
             merged = self._commits.merge(mine, his, manner.names)
         except Unrelated:
             joined.parted = True
-            joined.said.append(f"{_short(self._ours.branch or b'HEAD')} of {manner.names[1]} has no commit in common with ours")
+            joined.said.append(
+                f"{short_name(self._ours.branch or b'HEAD')} of {manner.names[1]} has no commit in common with ours"
+            )
             self._put_beside(self._theirs.branch or b"refs/heads/HEAD", his)
             return
         if manner.whole_files and not merged.stages:
@@ -304,7 +236,7 @@ class Joiner:
         joined.settled += merged.clashes
         tree = self._commits.settle(merged, manner.favor) if merged.stages else merged.tree
         if manner.way == "squash":
-            message = f"Squashed: {_short(self._theirs.branch or b'HEAD')} of {manner.names[1]}\n\n{self._titles(mine, his)}"
+            message = f"Squashed: {short_name(self._theirs.branch or b'HEAD')} of {manner.names[1]}\n\n{self._titles(mine, his)}"
             joined.now = self._commits.commit(tree, [mine], message.encode(), self._commits.who(his))
             self._how = ", squashed into one"
         else:
@@ -411,22 +343,3 @@ class Joiner:
             lines.append(b"0 " + self._commits.zero + b"\t" + path + b"\0")
             lines += [entry.mode + b" " + entry.oid + b" %d\t" % stage + path + b"\0" for stage, entry in stages.items()]
         return b"".join(lines)
-
-
-def _short(name: bytes) -> str:
-    """Return the short form of a ref's name, as git shows it."""
-    for prefix in (b"refs/heads/", b"refs/tags/", b"refs/"):
-        if name.startswith(prefix):
-            return name[len(prefix) :].decode("utf-8", "backslashreplace")
-    return name.decode("utf-8", "backslashreplace")
-
-
-def _above(name: bytes) -> list[bytes]:
-    parts = name.split(b"/")
-    return [b"/".join(parts[:depth]) for depth in range(1, len(parts))]
-
-
-def _for_ref(name: str) -> bytes:
-    """Make a branch's name usable as part of a ref: characters that git-check-ref-format(1) forbids become dashes."""
-    found = "".join(char if char.isalnum() or char in "._-" else "-" for char in name).strip(".-").replace("..", "-")
-    return (found.removesuffix(".lock") or "branch").encode()

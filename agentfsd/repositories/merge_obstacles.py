@@ -5,7 +5,7 @@ import shlex
 from agentfsd.core.tree import join
 from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.git_database_paths import ENDED_BY
-from agentfsd.repositories.joining import REAL_DIRECTORY, Manner
+from agentfsd.repositories.joined_history import REAL_DIRECTORY, Manner
 from agentfsd.repositories.reading import GitDatabase
 
 

@@ -3,14 +3,13 @@
 Nothing here starts git, follows a symlink or leaves the tree. What a workspace contains is treated as data only.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agentfsd.core import inode_stat
-from agentfsd.core.copyup import content_fd
 from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.core.whole_contents import content_of
 from agentfsd.metadata.rows import is_whiteout
 from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of
 
@@ -68,20 +67,12 @@ def at(tree: Tree, path: bytes) -> Inode | None:
         return None
 
 
-def content(inode: Inode) -> bytes:
-    """Return the whole content of a regular file."""
-    fd = content_fd(inode)
-    with open(fd, "rb", buffering=0) as file:
-        os.lseek(fd, 0, os.SEEK_SET)
-        return file.readall() or b""
-
-
 def text(tree: Tree, path: bytes, limit: int = INLINE_BYTES) -> bytes | None:
     """Return a regular file's content; None if there is no such file, or if it is larger than *limit* bytes."""
     inode = at(tree, path)
     if inode is None or not inode.is_file or inode_stat.data_stat(inode).st_size > limit:
         return None
-    return content(inode)
+    return content_of(inode)
 
 
 def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
@@ -138,7 +129,7 @@ def _loose_refs(tree: Tree, path: bytes) -> Iterator[tuple[bytes, bytes]]:
             if inode is not None and inode.is_dir:
                 todo.append(below)
             elif inode is not None and inode.is_file and inode_stat.data_stat(inode).st_size < 4096:
-                yield below, content(inode).strip()
+                yield below, content_of(inode).strip()
 
 
 def is_ref_name(name: bytes) -> bool:

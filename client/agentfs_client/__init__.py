@@ -16,7 +16,7 @@ _own_name, _, _OWN = lazy_loader.attach(
     submod_attrs={
         "async_control": ["AsyncControlClient"],
         "control": ["ControlClient"],
-        "daemon_operations": ["OpenedFd"],
+        "descriptor_operations": ["OpenedFd"],
         "errors": ["AgentFSError", "DaemonGoneError", "NotAllowedError", "NotForwardedError", "NotFoundError"],
         "opening": ["open"],
     },

@@ -4,7 +4,7 @@ from agentfs_files import *  # noqa: F403 - the stub passes all of its names on
 
 from .async_control import AsyncControlClient as AsyncControlClient
 from .control import ControlClient as ControlClient
-from .daemon_operations import OpenedFd as OpenedFd
+from .descriptor_operations import OpenedFd as OpenedFd
 from .errors import AgentFSError as AgentFSError
 from .errors import DaemonGoneError as DaemonGoneError
 from .errors import NotAllowedError as NotAllowedError

@@ -122,6 +122,15 @@ def ask_for_descriptor(
     return Question(request, expected, take, descriptors=descriptors, brings_descriptors=1)
 
 
+def no_result(reply: wire.Done) -> None:
+    """Take nothing from a reply."""
+
+
+def raw_paths(paths: Sequence[str | bytes]) -> list[bytes]:
+    """Return paths as requests carry them."""
+    return [os.fsencode(path) for path in paths]
+
+
 class WaitingClient(Protocol):
     """A client whose operations wait for the answer, such as ControlClient."""
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
-from agentfs_client.daemon_operations import OpenedFd
+from agentfs_client.descriptor_operations import OpenedFd
 from agentfs_client.errors import AgentFSError
 from agentfs_files.filesystem.file_results import WriteMode
 from agentfs_files.filesystem.virtual_paths import escapes, refusal

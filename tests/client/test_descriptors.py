@@ -18,7 +18,7 @@ import pytest
 from agentfs_client import wire
 from agentfs_client.async_control import AsyncControlClient
 from agentfs_client.control import ControlClient
-from agentfs_client.daemon_operations import OpenedFd
+from agentfs_client.descriptor_operations import OpenedFd
 from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, ProtocolError
 from tests.mounted import Mounted
 

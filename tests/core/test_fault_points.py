@@ -18,8 +18,8 @@ from agentfsd.core.directory_entries import RENAME_EXCHANGE
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.permissions import Credentials
 from agentfsd.core.tree import Tree
-from agentfsd.history.merge import Rules
-from agentfsd.metadata.row_store import Transaction
+from agentfsd.history.merge_records import Rules
+from agentfsd.metadata.transaction import Transaction
 from tests.history.replay import run
 from tests.overlays import OWNER, Opened
 from tests.rounds import rounds

@@ -18,7 +18,7 @@ from agentfsd.core.tree import Inode
 from agentfsd.fuse.native.passthrough import PassthroughFiles
 from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor
 from agentfsd.handoff.descriptor_mounts import DescriptorMounts
-from agentfsd.history.merge import Rules
+from agentfsd.history.merge_records import Rules
 from agentfsd.history.merging import Author, merge_branches
 from tests.overlays import Opened
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentfsd.core import directory_entries
-from agentfsd.history.merge import Rules, content_of
+from agentfsd.core.whole_contents import content_of
+from agentfsd.history.merge_records import Rules
 from agentfsd.history.merging import Author, Merged, merge_branches
 from tests.overlays import OWNER, Opened
 

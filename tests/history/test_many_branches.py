@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import directory_entries
-from agentfsd.history.merge import Rules
+from agentfsd.history.merge_records import Rules
 from agentfsd.history.merging import Author, Merged, merge_branches
 from tests.overlays import OWNER, Opened
 

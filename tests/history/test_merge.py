@@ -10,7 +10,7 @@ import pytest
 from agentfsd.core import directory_entries, inode_attributes, inode_stat
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.domain_errors import Refusal
-from agentfsd.history.merge import Rules
+from agentfsd.history.merge_records import Rules
 from agentfsd.history.merging import Merged
 from tests.history.replay import Repository, replay, run
 from tests.overlays import Opened

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import directory_entries
-from agentfsd.history.merge import Rules
+from agentfsd.history.merge_records import Rules
 from agentfsd.history.merging import Author, restore_paths
 from tests.history import trees
 from tests.history.replay import run

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.history.merge import Rules
+from agentfsd.history.merge_records import Rules
 from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, commit, git, start
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.history.commit import plan
-from agentfsd.history.merge import Rules
+from agentfsd.history.merge_records import Rules
 from agentfsd.history.merging import Merged
 from tests.overlays import Opened
 from tests.repositories.agents import Agents, git, start

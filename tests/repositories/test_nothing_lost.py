@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import directory_entries
-from agentfsd.history.merge import Rules
+from agentfsd.history.merge_records import Rules
 from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, commit, git, start
 

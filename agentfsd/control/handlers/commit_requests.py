@@ -25,7 +25,7 @@ from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import commit, merging, paths, settling
 from agentfsd.history.kept_files import keep_for_others
 from agentfsd.history.lower_commits import LowerCommits, Progress, WriteOutcome
-from agentfsd.history.merge import PathConflict, Rules
+from agentfsd.history.merge_records import PathConflict, Rules
 from agentfsd.history.merging import Merged
 from agentfsd.metadata.rows import BranchRow
 

@@ -21,6 +21,8 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
 
+_LOOKS, _LOOK_S = 10, 0.15  # how often gc looks whether kept contents can be freed now
+
 
 @control_operation(wire.Hello, permission=everybody, note=changes_nothing)
 async def hello(services: Services, request: wire.Hello, context: RequestContext) -> wire.HelloOk:
@@ -61,7 +63,13 @@ async def collect_garbage(services: Services, request: wire.CollectGarbage, cont
     before = await trio.to_thread.run_sync(services.overlay.backstore.usage)
     if request.forget_undo:
         services.overlay.undo_log.forget_all()
-    await drive(services.overlay.layers.reap_in_steps(), context)
+    layers = services.overlay.layers
+    await drive(layers.reap_in_steps(), context)
+    for _ in range(_LOOKS):
+        if not layers.garbage():
+            break
+        await trio.sleep(_LOOK_S)  # a run's connection ends a moment after its branch was discarded; until then it keeps contents
+        await drive(layers.reap_in_steps(), context)
     after = await trio.to_thread.run_sync(services.overlay.backstore.usage)
     freed = {name: max(0, before[name] - after[name]) for name in ("objects", "bytes")}
     return wire.FreedReply(objects=freed["objects"], freed_bytes=freed["bytes"])

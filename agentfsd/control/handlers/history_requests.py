@@ -24,7 +24,7 @@ from agentfsd.control.snapshot_tags import SnapshotRefs
 from agentfsd.core.rule_set import ALLOW, RuleSet
 from agentfsd.domain_errors import Refusal
 from agentfsd.history import merging, paths
-from agentfsd.history.merge import Rules
+from agentfsd.history.merge_records import Rules
 
 
 @control_operation(

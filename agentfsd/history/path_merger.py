@@ -1,0 +1,278 @@
+"""Decides a merge path by path: renames, text, attributes and kinds of files have their rules here.
+
+A path that one side changed is taken from that side; libgit2 merges text that both sides changed. What git cannot hold (modes,
+owners, extended attributes, empty directories, special files) is merged here by the same rule.
+
+It changes nothing, and never knows how the changes were found: merge.py gives it those of both sides.
+"""
+
+import stat
+import time
+from collections.abc import Generator, Iterable
+
+from pygit2 import Oid
+
+from agentfsd.core import inode_stat, tree_diff
+from agentfsd.core.transplant import attributes_of
+from agentfsd.core.tree import Inode, Tree
+from agentfsd.core.tree_diff import EntryPair
+from agentfsd.core.whole_contents import content_of
+from agentfsd.history import renames, text_merge
+from agentfsd.history.git_file_rules import git_favor, is_in_git
+from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
+from agentfsd.history.objects import Objects
+from agentfsd.repositories.commits import Clash
+from agentfsd.repositories.merge_attributes import BY_LINES, FileRule
+from agentfsd.repositories.reading import at
+
+
+class PathMerger:
+    """Decides path by path. *ours* and *theirs*: what each side changed, by path. Both paths of a rename are decided together.
+
+    Attributes:
+        outcome: What was decided until now.
+    """
+
+    def __init__(
+        self, rules: Rules, ours: dict[bytes, EntryPair], theirs: dict[bytes, EntryPair], names: tuple[str, str]
+    ) -> None:  # fmt: skip
+        self._rules, self._ours, self._theirs, self._names = rules, ours, theirs, names
+        self._objects = Objects()
+        self._blobs: dict[Inode, Oid] = {}
+        self._our_moves: dict[bytes, bytes] = {}
+        self._their_moves: dict[bytes, bytes] = {}
+        self._decided: set[bytes] = set()
+        self.file_rules: dict[bytes, FileRule] = {}
+        self.outcome = MergeOutcome()
+
+    # -- what git has merged
+
+    def add_settled(self, settled: Iterable[Clash]) -> None:
+        """Note which conflicts between commits were decided, and which files got markers."""
+        for path, kind, _ in settled:
+            if self._rules.favor:
+                self._note_decision(path, kind)
+            elif kind in ("content", "add/add"):
+                self.outcome.marked.append(path)
+
+    def excerpt(self, path: bytes, trees: tuple[Tree, Tree, Tree]) -> tuple[str, str]:
+        """Return the first lines of a file that clash, in ours and theirs; empty if it is no text on both sides."""
+        inodes = [at(tree, path) for tree in trees]
+        was, here, there = (
+            content_of(inode) if inode is not None and inode.is_file and _is_text_size(inode) else None for inode in inodes
+        )
+        if here is None or there is None or not text_merge.is_text(was, here, there):
+            return "", ""
+        return text_merge.first_clash(self._objects, (was, here, there))
+
+    # -- renames
+
+    def read(self) -> Generator[tuple[int, int, str], None, None]:
+        """Find renames, if the other side changed or removed any file that is gone."""
+        for changes, other, moves in ((self._ours, self._theirs, self._our_moves), (self._theirs, self._ours, self._their_moves)):
+            if not any(_went(pair) and pair.path in other for pair in changes.values()):
+                continue
+            files = [pair for pair in changes.values() if (pair.old is None) != (pair.new is None)]
+            for done, pair in enumerate(files):
+                inode = pair.old or pair.new
+                if inode is not None and inode.is_file and inode_stat.data_stat(inode).st_size <= text_merge.TEXT_BYTES:
+                    self._blobs[inode] = self._objects.blob(content_of(inode))
+                yield done, len(files), "looking for renames"
+            moves |= renames.find(self._objects, files, self._blobs)
+
+    def both_changed(self) -> list[bytes]:
+        """Return the paths at which lines of both sides may be merged."""
+        moved = [*self._our_moves.values(), *self._their_moves.values()]
+        return [*(path for path, pair in self._theirs.items() if path in self._ours and not _is_dir(pair.new)), *moved]
+
+    # -- one path
+
+    def decide(self, path: bytes) -> None:
+        """Decide about one path that the other side changed."""
+        if path in self._decided:
+            return
+        theirs, ours = self._theirs[path], self._ours.get(path)
+        moved_by_us, moved_by_them = self._our_moves.get(path), self._their_moves.get(path)
+        if theirs.unseen:
+            message = f"no directory in {self._names[1]}, which has never seen {_shown(theirs.unseen)}"
+            self.outcome.conflicts.append(PathConflict(path, "type", message))
+        elif ours is not None and (moved_by_us or moved_by_them):
+            self._decide_moved(path, ours, theirs, moved_by_us, moved_by_them)
+        elif ours is None:
+            self._take(path, theirs)
+        elif theirs.new is None or ours.new is None:
+            self._decide_gone(path, ours, theirs)
+        else:
+            self._decide_both(path, theirs.old, ours.new, theirs.new)
+
+    def _take(self, path: bytes, theirs: EntryPair) -> None:
+        if theirs.new is not None and (above := self._not_a_directory(path)):
+            self._conflict(path, "type", f"{_shown(above)} is no directory in {self._names[0]}", Step(path, theirs.new))
+        elif _is_dir(theirs.old) and theirs.new is not None and not theirs.new.is_dir and self._was_filled(path):
+            self._conflict(
+                path,
+                "type",
+                f"no directory in {self._names[1]}, and {self._names[0]} put something into it",
+                Step(path, theirs.new),
+            )
+        else:
+            self.outcome.steps.append(Step(path, theirs.new))
+
+    def _not_a_directory(self, path: bytes) -> bytes:
+        """Return the path that our side made a file and that *path* of the other side needs as a directory; b"" for none."""
+        parts = path.split(b"/")
+        for depth in range(1, len(parts)):
+            ours = self._ours.get(b"/".join(parts[:depth]))
+            if ours is not None and ours.new is not None and not ours.new.is_dir:
+                return ours.path
+        return b""
+
+    def _was_filled(self, path: bytes) -> bool:
+        return any(pair.path.startswith(path + b"/") and pair.new is not None for pair in self._ours.values())
+
+    def _decide_gone(self, path: bytes, ours: EntryPair, theirs: EntryPair) -> None:
+        if theirs.new is None and ours.new is None:
+            return
+        if ours.new is None and _is_dir(theirs.new) and _is_dir(theirs.old):
+            return  # what they put into it, or changed in it, is decided by itself
+        if theirs.new is None and _is_dir(ours.new) and _is_dir(ours.old):
+            self._take(path, theirs)  # goes if it is empty then
+            return
+        sides = self._names if ours.new is None else self._names[::-1]
+        self._conflict(path, "modify/delete", f"deleted in {sides[0]}, changed in {sides[1]}", Step(path, theirs.new))
+
+    def _decide_both(self, at: bytes, base: Inode | None, ours: Inode, theirs: Inode) -> None:
+        """Decide about a file that both sides have and at least one has changed. The result goes to *at*."""
+        if stat.S_IFMT(ours.mode) != stat.S_IFMT(theirs.mode):
+            self._conflict(at, "type", "another kind of file on each side", Step(at, theirs))
+        elif tree_diff.same_content(ours, theirs) or (base is not None and _unchanged(base, theirs)):
+            self._merge_look(at, base, ours, theirs, source=ours)
+        elif base is not None and _unchanged(base, ours):
+            self._merge_look(at, base, ours, theirs, source=theirs)
+        elif ours.is_file:
+            content = self._merge_text(at, base, ours, theirs)
+            if content is not None:
+                self._merge_look(at, base, ours, theirs, source=ours, content=content)
+        else:
+            kind = "symlink" if stat.S_ISLNK(ours.mode) else "special"
+            self._conflict(at, kind, "points elsewhere on each side", Step(at, theirs))
+
+    def _merge_look(
+        self, path: bytes, base: Inode | None, ours: Inode, theirs: Inode, *, source: Inode, content: bytes | None = None
+    ) -> None:  # fmt: skip
+        """Merge each attribute three-way. If both sides made the same change, ours is kept."""
+        our_attributes, their_attributes = attributes_of(ours), attributes_of(theirs)
+        old = attributes_of(base) if base is not None else their_attributes
+        chosen, clashes = {}, []
+        for name in ("mode", "uid", "gid", "xattrs"):
+            was, here, there = getattr(old, name), getattr(our_attributes, name), getattr(their_attributes, name)
+            chosen[name] = there if here == was else here
+            if here not in (was, there) and there != was:
+                clashes.append(name)
+                chosen[name] = there if self._rules.favor == "theirs" else here
+        if clashes and not self._rules.favor:
+            self.outcome.conflicts.append(PathConflict(path, "attributes", f"both sides changed {', '.join(clashes)}"))
+            return
+        if clashes:
+            self._note_decision(path, "attributes")
+        if source is not ours or content is not None or chosen != {name: getattr(our_attributes, name) for name in chosen}:
+            times = attributes_of(source) if content is None else our_attributes._replace(mtime_ns=time.time_ns())
+            self.outcome.steps.append(Step(path, source, content, times._replace(**chosen)))
+
+    # -- renames on one side or both
+
+    def _decide_moved(self, path: bytes, ours: EntryPair, theirs: EntryPair, here: bytes | None, there: bytes | None) -> None:
+        new = here or there
+        assert new is not None
+        our_inode, their_inode = self._ours[here].new if here else ours.new, self._theirs[there].new if there else theirs.new
+        self._decided |= {here or new, there or new}
+        if here and there and here != there:
+            text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
+            for name, step in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, their_inode))):
+                self._conflict(name, "rename/rename", text, step)
+        elif our_inode is None or their_inode is None:
+            sides = self._names if here else self._names[::-1]
+            text = f"renamed from {_shown(path)} in {sides[0]}, deleted in {sides[1]}"
+            self._conflict(new, "rename/delete", text, Step(new, their_inode))
+        elif not (here and there) and new in (self._theirs if here else self._ours):
+            text = f"{_shown(path)} was renamed to a name that the other side added"
+            self._conflict(new, "rename/add", text, Step(path, None), Step(new, self._theirs[new].new))
+        else:
+            self._move(path, ours.old, our_inode, their_inode, new, by_them=not here)
+
+    def _move(self, path: bytes, base: Inode | None, ours: Inode, theirs: Inode, new: bytes, *, by_them: bool) -> None:
+        before = len(self.outcome.steps)
+        self._decide_both(new, base, ours, theirs)
+        if by_them:
+            if len(self.outcome.steps) == before:
+                self.outcome.steps.append(Step(new, ours))
+            self.outcome.steps.append(Step(path, None))
+
+    # -- conflicts and text
+
+    def _conflict(self, path: bytes, kind: str, message: str, *theirs: Step, excerpt: tuple[str, str] = ("", "")) -> None:
+        """Record a conflict, or decide it by the rules. *theirs*: the steps to take if their side wins."""
+        favor = self._rules.favor or git_favor(path)
+        if favor not in ("ours", "theirs"):
+            self.outcome.conflicts.append(PathConflict(path, kind, message, excerpt))
+            return
+        self._note_decision(path, kind)
+        if favor == "theirs":
+            self.outcome.steps += theirs
+
+    def _note_decision(self, path: bytes, kind: str) -> None:
+        if self._rules.favor:
+            winner = {"ours": self._names[0], "theirs": self._names[1]}.get(self._rules.favor, "")
+            self.outcome.decided.append(MergeDecision(path, kind, winner))
+
+    def _merge_text(self, path: bytes, base: Inode | None, ours: Inode, theirs: Inode) -> bytes | None:
+        """Return the merged content; None if there is a conflict, which is then recorded, or if one side is taken whole."""
+        was, here, there = (
+            content_of(inode) if inode is not None and _is_text_size(inode) else None for inode in (base, ours, theirs)
+        )
+        binary = here is None or there is None or not text_merge.is_text(was, here, there)
+        if binary or self._rules.whole_files:
+            self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, theirs))
+            return None
+        rule = self.file_rules.get(path, BY_LINES)
+        if rule.way == "whole":
+            self._conflict(path, rule.kind, rule.message, Step(path, theirs))
+            return None
+        sides, favor = (was, here, there), self._rules.favor or git_favor(path)
+        merged = text_merge.merge_lines(self._objects, sides, "union" if rule.way == "union" else "")
+        if merged is not None:
+            return merged
+        kind, message = (
+            ("content", "both sides changed the same lines") if base is not None else ("add/add", "added on both sides")
+        )
+        if favor:
+            merged = text_merge.merge_lines(self._objects, sides, favor)
+        elif self._rules.markers and not is_in_git(path, ours, theirs):
+            self.outcome.marked.append(path)
+            return text_merge.merge_with_markers(self._objects, sides, self._names)
+        if merged is None:
+            excerpt = text_merge.first_clash(self._objects, sides)
+            self._conflict(path, kind, message, Step(path, theirs), excerpt=excerpt)
+        else:
+            self._note_decision(path, kind)
+        return merged
+
+
+def _is_text_size(inode: Inode) -> bool:
+    return inode_stat.data_stat(inode).st_size <= text_merge.TEXT_BYTES
+
+
+def _unchanged(base: Inode, side: Inode) -> bool:
+    return stat.S_IFMT(base.mode) == stat.S_IFMT(side.mode) and tree_diff.same_content(base, side)
+
+
+def _went(pair: EntryPair) -> bool:
+    return pair.new is None and pair.old is not None and pair.old.is_file
+
+
+def _is_dir(inode: Inode | None) -> bool:
+    return inode is not None and inode.is_dir
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")

@@ -1,0 +1,150 @@
+"""The operations on histories: differences, merges, commits, undo and what is deleted. This module knows no transport."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from agentfs_client import wire
+from agentfs_client.question import OnProgress, Question, ask, operation, raw_paths
+
+
+class HistoryOperations:
+    """What a client asks about the differences between branches, and what becomes of them.
+
+    Raises:
+        AgentFSError: every method raises it if the daemon refuses the request.
+    """
+
+    # -- merges and commits
+
+    @operation
+    def merge(
+        self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
+        whole_files: bool = False, markers: bool = False, leave_conflicting: bool = False, dry_run: bool = False,
+        hooks: bool = False, internal: bool = False,
+        histories: Literal["merge", "rebase", "squash", "beside"] = "merge", on_progress: OnProgress | None = None,
+    ) -> Question[wire.MergeReply]:  # fmt: skip
+        """Merge refs into a branch in the given order. If the reply has conflicts, nothing has changed, or with
+        *leave_conflicting* only the sources without conflicts were merged. See wire.Merge.
+        """
+        request = wire.Merge(
+            sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers,
+            leave_conflicting=leave_conflicting, dry_run=dry_run, histories=histories, hooks=hooks, internal=internal,
+            progress=on_progress is not None,
+        )  # fmt: skip
+        return ask(request, wire.MergeReply, on_progress=on_progress)
+
+    @operation
+    def commit(
+        self, branch: str | None = None, paths: Sequence[str | bytes] = (), *, force: bool = False, merge: bool = False,
+        dry_run: bool = False, as_branches: bool = False, hooks: bool = False, internal: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> Question[wire.MergeReply]:  # fmt: skip
+        """Apply a branch to what it was created from. If the reply has conflicts, nothing has changed. See wire.Commit."""
+        request = wire.Commit(
+            branch=branch, raw_paths=raw_paths(paths), force=force, merge=merge, dry_run=dry_run, as_branches=as_branches,
+            hooks=hooks, internal=internal,
+            progress=on_progress is not None,
+        )  # fmt: skip
+        return ask(request, wire.MergeReply, on_progress=on_progress)
+
+    @operation
+    def end_commit(self, *, abort: bool = False, on_progress: OnProgress | None = None) -> Question[wire.MergeReply]:
+        """Finish an interrupted commit, or undo it with *abort*."""
+        return ask(wire.CommitEnd(abort=abort, progress=on_progress is not None), wire.MergeReply, on_progress=on_progress)
+
+    @operation
+    def undo(self) -> Question[wire.UndoEntry]:
+        """Undo the last restore, merge, commit to a branch, or discard."""
+        return ask(wire.Undo(), wire.UndoLogReply, lambda reply: reply.entries[0])
+
+    @operation
+    def undoable(self) -> Question[list[wire.UndoEntry]]:
+        """Return what successive calls of undo() would undo."""
+        return ask(wire.UndoList(), wire.UndoLogReply, lambda reply: reply.entries)
+
+    @operation
+    def prune(
+        self, branch: str | None = None, *, max_count: int | None = None, max_age: str | None = None,
+        keep_tagged: bool | None = None, keep_named: bool | None = None, dry_run: bool = False,
+    ) -> Question[list[wire.BranchSnapshot]]:  # fmt: skip
+        """Delete snapshots beyond a maximum count or age, and return them. None means the limit in the retention settings."""
+        request = wire.Prune(
+            branch=branch, max_count=max_count, max_age=max_age, keep_tagged=keep_tagged, keep_named=keep_named, dry_run=dry_run
+        )
+        return ask(request, wire.SnapshotsReply, lambda reply: reply.snapshots)
+
+    @operation
+    def collect_garbage(self, *, forget_undo: bool = False, on_progress: OnProgress | None = None) -> Question[wire.FreedReply]:
+        """Delete objects that nothing refers to. With *forget_undo*, also delete what is only kept for undo()."""
+        request = wire.CollectGarbage(forget_undo=forget_undo, progress=on_progress is not None)
+        return ask(request, wire.FreedReply, on_progress=on_progress)
+
+    # -- differences
+
+    @operation
+    def diff(
+        self, b: str | None = None, a: str | None = None, paths: Sequence[str | bytes] = (), *, own: bool = False
+    ) -> Question[list[wire.Change]]:
+        """Return the changes from *a* to *b*, sorted by path.
+
+        Args:
+            a: the ref to compare with; None means the lower.
+            b: the changed ref; None means the caller's branch.
+            paths: files and directories, relative to the root, to limit the result to.
+            own: compare *b* with what it was created from instead of *a*.
+        """
+        return ask(wire.Diff(a=a, b=b, raw_paths=raw_paths(paths), own=own), wire.ChangesReply, lambda reply: reply.changes)
+
+    @operation
+    def changes(
+        self,
+        b: str | None = None,
+        a: str | None = None,
+        paths: Sequence[str | bytes] = (),
+        *,
+        own: bool = False,
+        internal: bool = False,
+    ) -> Question[wire.ChangesReply]:
+        """Return the changes like diff(), but describe git commits instead of files in git's databases. With *internal*, return
+        these files as well.
+        """
+        request = wire.Diff(a=a, b=b, raw_paths=raw_paths(paths), own=own, histories=True, internal=internal)
+        return ask(request, wire.ChangesReply)
+
+    @operation
+    def changed_files(
+        self, b: str | None = None, a: str | None = None, *, count: bool = False, histories: bool = False, internal: bool = True
+    ) -> Question[wire.FilesDifferReply]:
+        """Return the files that differ between *a* (None: the lower) and *b* (None: the caller's branch). See wire.DiffFiles."""
+        return ask(wire.DiffFiles(a=a, b=b, count=count, histories=histories, internal=internal), wire.FilesDifferReply)
+
+    @operation
+    def patches(
+        self,
+        b: str | None = None,
+        a: str | None = None,
+        paths: Sequence[str | bytes] = (),
+        *,
+        stat_only: bool = False,
+        context_lines: int = 3,
+        own: bool = False,
+        internal: bool = True,
+        on_progress: OnProgress | None = None,
+    ) -> Question[list[wire.FilePatch]]:
+        """Return the changes like diff(), each file with a patch in git's format. With *stat_only*, return only the numbers of
+        added and removed lines.
+
+        Without *internal*, files in git's databases are omitted.
+        """
+        progress = on_progress is not None
+        request = wire.DiffPatch(
+            a=a,
+            b=b,
+            raw_paths=raw_paths(paths),
+            stat_only=stat_only,
+            context_lines=context_lines,
+            progress=progress,
+            own=own,
+            internal=internal,
+        )
+        return ask(request, wire.PatchesReply, lambda reply: reply.patches, on_progress=on_progress)
