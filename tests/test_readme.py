@@ -65,7 +65,9 @@ COMMANDS = blocks("sh")
 # The heading; what is there before; what is to be seen.
 SECTIONS = {
     "agentfsd": ("", ["committed fix-2 into /home/me/project", "discarded fix-1"]),
-    "First steps": ("", ["D docs/index.md", "committed fix into /home/me/project", "discarded other", "fix-2"]),
+    "First steps": (  # a reader has typed the first block, too
+        COMMANDS["agentfsd"][0], ["D docs/index.md", "committed fix into /home/me/project", "discarded other", "task-2"],
+    ),
     "Ten agents in parallel on one repository": (
         _MOUNTED, ["agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project", "task 7"],
     ),
