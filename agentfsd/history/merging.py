@@ -145,7 +145,7 @@ def _attempt(
     with ExitStack() as held:
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
-        seen, now, merged = ours.head, ours, list[tuple[str, int]]()
+        seen, now, merged, unfinished = ours.head, ours, list[tuple[str, int]](), set[str]()
         for source in ids:
             name, theirs = overlay.refs.find(source).name, held.enter_context(overlay.trees.frozen(source))
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
@@ -177,6 +177,7 @@ def _attempt(
             result.said += outcome.said
             result.decided += [(name, decision) for decision in outcome.decided]
             result.marked += [(name, path) for path in outcome.marked]
+            unfinished |= {source} if outcome.unfinished else set()
             merged.append((source, theirs.head))
         if result.conflicts and not leave_conflicting:
             result.merged, result.left = [], result.merged + result.left
@@ -184,7 +185,8 @@ def _attempt(
         result.listed = yield from list_changes(overlay.parts, ours, now, result.sources)
         if not merged or dry_run:
             return result
-        merged = [] if wanted or rules.way == "beside" else merged
+        # Nothing records a merge that git has yet to finish: after `git merge --abort` the target lacks the source's commits.
+        merged = [] if wanted or rules.way == "beside" else [one for one in merged if one[0] not in unfinished]
         return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 

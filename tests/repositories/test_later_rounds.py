@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import tree_diff
+from agentfsd.history.merge_records import Rules
 from agentfsd.repositories.telling import tell
 from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, git, start
@@ -71,7 +72,7 @@ def test_rounds_of_merging_all_and_taking_it_over_again(agents: Agents) -> None:
         tips |= work(agents, number)
         merged = agents.merge("one", "two", into="all")
         assert merged.conflicts == []
-        assert merged.said == ["two: 1 commit to main, merged"]
+        assert merged.said == ["one: 1 commit to main", "two: 1 commit to main, merged"]
         assert commit_lower(agents.opened, rule="refuse", ref="all").said == ["all: 3 commits to main"]
         check(agents, tips)
         for name in ("one", "two"):
@@ -93,3 +94,24 @@ def test_files_of_others_over_an_older_head_are_uncommitted_until_the_branch_tak
     assert git(place, "status", "--porcelain") == ""
     assert git(place, "rev-parse", "main") == git(agents.lower, "rev-parse", "main")
     check(agents, tips)
+
+
+def test_an_aborted_merge_counts_as_none_and_a_finished_one_is_not_merged_twice(agents: Agents) -> None:
+    agents.commit("one", {"a": "one\n"}, "one's")
+    tip = agents.commit("two", {"a": "two\n", "new": "new\n"}, "two's")
+    agents.merge("one", into="all")
+    for ending in ("abort", "continue"):
+        assert [path for _, path in agents.merge("two", into="all", rules=Rules(markers=True)).marked] == [b"a"]
+        place = agents.work("all")
+        git(place, "update-index", "-q", "--refresh", check=False)  # the copy has other inodes
+        (place / "a").write_text("both\n")
+        git(place, "add", "a")
+        git(place, "merge", f"--{ending}")
+        agents.keep("all")
+        assert (place / "new").exists() == (ending == "continue")
+    again = agents.merge("two", into="all", rules=Rules(favor="theirs"))
+    assert (again.conflicts, again.listed.changes, again.said) == ([], [], [])
+    assert agents.merge("two", into="all").how == "nothing"
+    place = agents.work("all")
+    assert tip in git(place, "rev-list", "HEAD").split()
+    assert (git(place, "status", "--porcelain"), (place / "a").read_text()) == ("", "both\n")
