@@ -10,7 +10,7 @@ from typing import TypeVar
 from agentfsd.core import origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history.listed_changes import ListedChanges, list_changes
@@ -18,7 +18,9 @@ from agentfsd.history.merge import merge
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.paths import touches
 from agentfsd.repositories import git_database_paths
+from agentfsd.repositories.fitting import work_tree_in
 from agentfsd.repositories.gathering import Workshops
+from agentfsd.repositories.index_times import refreshed
 from agentfsd.repositories.telling import tell
 
 _T = TypeVar("_T")
@@ -173,6 +175,7 @@ def _attempt(
             if now is ours or now.read_only:
                 now = held.enter_context(overlay.trees.scratch(now))
             yield from _apply(now, theirs, outcome)
+            yield from _refresh_indexes(now, outcome.unfinished)
             result.take(name, (step.path for step in outcome.steps))
             result.said += outcome.said
             result.decided += [(name, decision) for decision in outcome.decided]
@@ -231,6 +234,16 @@ def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[i
         transplant.remove(path, only_empty=True)
         origin.carry(theirs, tree, path)
         yield done, total, "applying"
+
+
+def _refresh_indexes(tree: Tree, databases: Iterable[bytes]) -> Generator[tuple[int, int, str], None, None]:
+    """Note in the index of each database what the tree shows of its files now, so that `git merge --abort` trusts them."""
+    for database in databases:
+        work_tree = work_tree_in(tree, database)
+        index = None if work_tree is None else (yield from refreshed(tree, database, work_tree))
+        if index is not None:
+            path = join(database, b"index")
+            Transplant(tree).take(path, tree.walk(path), content=index)
 
 
 def restore_paths(
