@@ -65,7 +65,9 @@ COMMANDS = blocks("sh")
 # The heading; what is there before; what is to be seen.
 SECTIONS = {
     "agentfsd": ("", ["committed fix-2 into /home/me/project", "discarded fix-1"]),
-    "First steps": ("", ["D docs/index.md", "committed fix into /home/me/project", "discarded other", "fix-2"]),
+    "First steps": (  # a reader has typed the first block, too
+        COMMANDS["agentfsd"][0], ["D docs/index.md", "committed fix into /home/me/project", "discarded other", "task-2"],
+    ),
     "Ten agents in parallel on one repository": (
         _MOUNTED, ["agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project", "task 7"],
     ),
@@ -81,7 +83,7 @@ SECTIONS = {
     "Move much data at full speed": (_MOUNTED + _TWO_BRANCHES, ["enabled"]),
     "Confine a run": (_MOUNTED, ["3 changes would go into /home/me/project"]),
     "The home directory": (_MOUNTED + _TWO_BRANCHES, ["D\t.gitconfig", "which belong to the branch", "0 requests refused"]),
-    "Keep agents from paths": (_MOUNTED + _TWO_BRANCHES, ["deny", "hide notes/**", "ro .git/hooks/**", "allow deploy/README"]),
+    "Keep agents from paths": (_MOUNTED + _TWO_BRANCHES, ["deny", "hide scratch/**", "ro .git/hooks/**", "allow deploy/README"]),
     "Files outside the workspace": (_MOUNTED + _TWO_BRANCHES, ["deny ~/.ssh/id_*"]),
     "Choose where contents are kept": (_MOUNTED, ["/home/me/ram", "/home/me/watched"]),
 }  # fmt: skip

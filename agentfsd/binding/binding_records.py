@@ -1,12 +1,10 @@
-"""Keeps bindings in a file that the daemon maps into memory, so that the next daemon finds them after a SIGKILL.
+"""Keeps bindings in a file, so that the next daemon finds them after a SIGKILL.
 
-A record costs a store into memory and no system call: the kernel keeps the pages of the file when the process dies. A reboot ends
-every process, so a file of another boot, or of another pid namespace, counts as empty. Knows branches as opaque ids.
+A record is one write of 128 bytes within a page, which SIGKILL does not tear. It is never synced: a reboot ends every process,
+so a file of another boot, or of another pid namespace, counts as empty. Knows branches as opaque ids.
 """
 
-import contextlib
 import logging
-import mmap
 import os
 import struct
 import time
@@ -56,11 +54,11 @@ class Record(msgspec.Struct, frozen=True):
     heir_of: tuple[int, int] = (0, 0)
     since_ns: int = 0
 
-    def is_of(self, process: procfs.Process) -> bool:
-        """Return whether *process* is the process of this record, and not a later one with its number."""
+    def is_of(self, started: int) -> bool:
+        """Return whether a process with that number and start time is the one of this record, and not a later one."""
         if self.started:
-            return process.started == self.started
-        apart_ns = self.forked_ns - procfs.ticks_to_ns(process.started)
+            return started == self.started
+        apart_ns = self.forked_ns - procfs.ticks_to_ns(started)
         return -2 * procfs.TICK_NS <= apart_ns <= _FORK_LATE_NS
 
 
@@ -79,20 +77,21 @@ class BindingRecords:
         """Open the records at *path*, or begin new ones. OSError if the file cannot be made."""
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        self._slots: dict[int, int] = {}
         self._kept: dict[int, Record] = {}
         self.found: list[Record] = []
         self.gap_began_ns = 0
+        self._slots: dict[int, int] = {}
+        self._free: list[int] = []
+        self._end = _FIRST_SLOT
+        self._flags, self._warned = 0, False
         where = _where()
         try:
             if not self._is_of(where):
                 self._begin(where)
-            self._map = mmap.mmap(self._fd, 0)
+            self._read()
         except BaseException:
             os.close(self._fd)
             raise
-        self._free = list(range(len(self._map) // _SLOT_BYTES - 1, _FIRST_SLOT - 1, -1))
-        self._read()
 
     def _is_of(self, where: bytes) -> bool:
         header = os.pread(self._fd, _HEADER.size, 0)
@@ -103,82 +102,77 @@ class BindingRecords:
 
     def _begin(self, where: bytes) -> None:
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        os.ftruncate(self._fd, 0)
-        os.posix_fallocate(self._fd, 0, _SLOTS_AT_FIRST * _SLOT_BYTES)  # a store into a hole on a full disk would be SIGBUS
-        os.pwrite(self._fd, _HEADER.pack(_MAGIC, where, now_ns, now_ns), 0)
+        header = _HEADER.pack(_MAGIC, where, now_ns, now_ns) + _WORD.pack(0)
+        os.pwrite(self._fd, header.ljust(_SLOTS_AT_FIRST * _SLOT_BYTES, b"\0"), 0)  # so that a full disk has room for some
+        os.ftruncate(self._fd, _SLOTS_AT_FIRST * _SLOT_BYTES)
 
     def _read(self) -> None:
-        created_ns, current_ns = (_WORD.unpack_from(self._map, at)[0] for at in (_CREATED_AT, _CURRENT_AT))
-        used = set()
-        for slot in self._free:
-            (checksum,) = _CHECKSUM.unpack_from(self._map, slot * _SLOT_BYTES)
-            if not checksum:
+        content = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+        created_ns, current_ns, self._flags = (_WORD.unpack_from(content, at)[0] for at in (_CREATED_AT, _CURRENT_AT, _FLAGS_AT))
+        self._end = len(content) // _SLOT_BYTES
+        for slot in range(_FIRST_SLOT, self._end):
+            (checksum,) = _CHECKSUM.unpack_from(content, slot * _SLOT_BYTES)
+            at = slot * _SLOT_BYTES + _CHECKSUM.size
+            record = _unpack(content[at : at + _BODY.size], checksum) if checksum else None
+            if (
+                record is None or record.pid in self._slots
+            ):  # killed between the new record of a process and the end of its old one
+                self._free.append(slot)
+                if checksum:
+                    self._erase(slot)
                 continue
-            used.add(slot)
-            record = self._unpack(slot, checksum)
-            if record is None:  # the daemon was killed while it wrote it, before it called the records current
-                self._erase(slot)
-                used.discard(slot)
-                continue
-            if record.pid in self._slots:  # killed between the new record of a process and the end of its old one
-                self._erase(self._slots[record.pid])
-                used.discard(self._slots[record.pid])
             self._slots[record.pid], self._kept[record.pid] = slot, record
-        self._free = [slot for slot in self._free if slot not in used]
+        self._free.reverse()
         self.found = list(self._kept.values())
         if self.found:
-            self.gap_began_ns = created_ns if self._has(_INCOMPLETE) else current_ns
-
-    def _unpack(self, slot: int, checksum: int) -> Record | None:
-        at = slot * _SLOT_BYTES + _CHECKSUM.size
-        body = self._map[at : at + _BODY.size]
-        if _checksum(body) != checksum:
-            return None
-        pid, flags, started, forked_ns, heir, _, heir_started, since_ns, branch, children = _BODY.unpack(body)
-        return Record(
-            pid, started, forked_ns, branch.rstrip(b"\0").decode(), children.rstrip(b"\0").decode(), bool(flags & 1),
-            bool(flags & 2), (heir, heir_started), since_ns,
-        )  # fmt: skip
+            self.gap_began_ns = created_ns if self._flags & _INCOMPLETE else current_ns
 
     # -- the header's words
 
-    def _has(self, flag: int) -> bool:
-        return bool(_WORD.unpack_from(self._map, _FLAGS_AT)[0] & flag)
+    def _set(self, flags: int) -> None:
+        if flags != self._flags:
+            self._flags = flags
+            self._write(_FLAGS_AT, _WORD.pack(flags))
 
-    def _set(self, flag: int) -> None:
-        _WORD.pack_into(self._map, _FLAGS_AT, _WORD.unpack_from(self._map, _FLAGS_AT)[0] | flag)
+    def _write(self, at: int, content: bytes) -> bool:
+        try:
+            return os.pwrite(self._fd, content, at) == len(content)
+        except OSError as exc:
+            if not self._warned:
+                log.warning("%s cannot be written: %s: after a crash more processes would be refused", self._path, exc.strerror)
+            self._warned = True
+            return False
 
     @property
     def has_unmarked(self) -> bool:
         """Whether some process was bound since boot that bears no mark which its descendants inherit (a seccomp filter)."""
-        return self._has(_UNMARKED)
+        return bool(self._flags & _UNMARKED)
 
     def bound_unmarked(self) -> None:
         """Note that a process was bound that bears no such mark."""
-        self._set(_UNMARKED)
+        self._set(self._flags | _UNMARKED)
 
     def set_current(self, now_ns: int) -> None:
         """Note that all forks before *now_ns* (CLOCK_BOOTTIME) are in the records."""
-        _WORD.pack_into(self._map, _CURRENT_AT, now_ns)
+        self._write(_CURRENT_AT, _WORD.pack(now_ns))
 
     # -- records
 
-    def put(self, record: Record) -> None:
-        """Keep a record in place of what is kept of that process. The new one is whole before the old one ends."""
+    def put(self, record: Record) -> bool:
+        """Keep a record in place of what is kept of that process; return False if there is no room for it."""
         if self._kept.get(record.pid) == record:
-            return
-        if not self._free and not self._grow():
-            return
-        slot = self._free.pop()
-        body = _BODY.pack(
-            record.pid, record.explicit | record.ancestor << 1, record.started, record.forked_ns, record.heir_of[0], 0,
-            record.heir_of[1], record.since_ns, record.branch_id.encode(), record.children_branch_id.encode(),
-        )  # fmt: skip
-        at = slot * _SLOT_BYTES
-        self._map[at + _CHECKSUM.size : at + _CHECKSUM.size + len(body)] = body
-        _CHECKSUM.pack_into(self._map, at, _checksum(body))
-        self.drop(record.pid)
+            return True
+        slot = self._slots.get(record.pid)
+        if slot is None:
+            slot = self._free.pop() if self._free else self._end
+        if not self._write(slot * _SLOT_BYTES, _pack(record)):
+            self._set(self._flags | _INCOMPLETE)
+            if record.pid not in self._slots and slot < self._end:
+                self._free.append(slot)
+            return False
+        self._end = max(self._end, slot + 1)
         self._slots[record.pid], self._kept[record.pid] = slot, record
+        return True
 
     def drop(self, pid: int) -> None:
         """Forget a process."""
@@ -188,33 +182,40 @@ class BindingRecords:
             self._erase(slot)
             self._free.append(slot)
 
+    def set_complete(self) -> None:
+        """Note that the records hold all that is bound, after there was no room for some."""
+        self._set(self._flags & ~_INCOMPLETE)
+
     def kept(self) -> list[Record]:
         """Return the records that are kept now."""
         return list(self._kept.values())
 
     def _erase(self, slot: int) -> None:
-        _CHECKSUM.pack_into(self._map, slot * _SLOT_BYTES, 0)
-
-    def _grow(self) -> bool:
-        size = len(self._map)
-        try:
-            os.posix_fallocate(self._fd, size, size)
-        except OSError as exc:
-            if not self._has(_INCOMPLETE):
-                log.warning("%s cannot grow: %s: after a crash more processes would be refused", self._path, exc.strerror)
-            self._set(_INCOMPLETE)
-            return False
-        self._map.resize(2 * size)
-        self._free += range(2 * size // _SLOT_BYTES - 1, size // _SLOT_BYTES - 1, -1)
-        return True
+        self._write(slot * _SLOT_BYTES, _CHECKSUM.pack(0))
 
     def close(self) -> None:
-        """Unmap the file. The records stay for the next daemon."""
-        with contextlib.suppress(ValueError):
-            self._map.close()
+        """Close the file. The records stay for the next daemon."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _pack(record: Record) -> bytes:
+    body = _BODY.pack(
+        record.pid, record.explicit | record.ancestor << 1, record.started, record.forked_ns, record.heir_of[0], 0,
+        record.heir_of[1], record.since_ns, record.branch_id.encode(), record.children_branch_id.encode(),
+    )  # fmt: skip
+    return (_CHECKSUM.pack(_checksum(body)) + body).ljust(_SLOT_BYTES, b"\0")
+
+
+def _unpack(body: bytes, checksum: int) -> Record | None:
+    if _checksum(body) != checksum:
+        return None
+    pid, flags, started, forked_ns, heir, _, heir_started, since_ns, branch, children = _BODY.unpack(body)
+    return Record(
+        pid, started, forked_ns, branch.rstrip(b"\0").decode(), children.rstrip(b"\0").decode(), bool(flags & 1),
+        bool(flags & 2), (heir, heir_started), since_ns,
+    )  # fmt: skip
 
 
 def _checksum(body: bytes) -> int:

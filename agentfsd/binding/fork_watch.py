@@ -28,7 +28,10 @@ _SO_RCVBUFFORCE = 33
 
 
 class Fork(NamedTuple):
-    """A process was started by ``parent`` at ``at_ns`` (CLOCK_MONOTONIC), or has ended (``parent`` 0)."""
+    """A process was started by ``parent`` at ``at_ns`` (CLOCK_MONOTONIC), or its first thread has ended (``parent`` 0).
+
+    With ``parent`` equal to ``pid`` the process has started a thread: it may then outlive its first thread.
+    """
 
     parent: int
     pid: int
@@ -119,8 +122,8 @@ def _decode(message: bytes) -> Fork | None:
     if len(message) < _EVENT_AT + _EVENT.size:
         return None
     kind, _, at_ns, first, second, third, fourth = _EVENT.unpack_from(message, _EVENT_AT)
-    if kind == _FORK and third == fourth:
-        return Fork(second, fourth, at_ns)
+    if kind == _FORK:
+        return Fork(second if third == fourth else fourth, fourth, at_ns)
     if kind == _EXIT and first == second:
         return Fork(0, second)
     return None

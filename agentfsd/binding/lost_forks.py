@@ -19,13 +19,13 @@ class Search(Generic[Heritage]):
     Args:
         since_ns: Since when nobody has followed forks (CLOCK_BOOTTIME, nanoseconds).
         own_pid: The daemon, which is in no branch, and neither are its children.
-        heritage_of: What the children of a process inherit; None for nothing, or if it is not known.
+        heritage_of: What the children of a live process inherit; None for nothing, or if it is not known.
         ancestors: Process id and start time of the ancestors of bound processes.
         marked_only: Whether every process that was bound runs under a seccomp filter, as its descendants then do.
     """
 
     def __init__(
-        self, since_ns: int, own_pid: int, heritage_of: Callable[[int], Heritage | None], ancestors: Mapping[int, int],
+        self, since_ns: int, own_pid: int, heritage_of: Callable[[procfs.Process], Heritage | None], ancestors: Mapping[int, int],
         marked_only: bool,
     ) -> None:  # fmt: skip
         self._since_ns, self._own_pid, self._heritage_of = since_ns, own_pid, heritage_of
@@ -42,17 +42,19 @@ class Search(Generic[Heritage]):
         while True:
             if self._own_pid in (oldest.pid, oldest.parent):
                 return None
-            heritage = self._heritage_of(oldest.parent)
+            parent = procfs.read(oldest.parent) if oldest.parent > 1 else None
+            heritage = self._heritage_of(parent) if parent is not None else None
             if heritage is not None:
                 return heritage
-            parent = procfs.read(oldest.parent) if oldest.parent > 1 else None
             if parent is None or not _is_since(parent, self._since_ns):
                 break
             oldest = parent
         return oldest if self._may_be_orphan(oldest, parent) else None
 
     def _may_be_orphan(self, process: procfs.Process, parent: procfs.Process | None) -> bool:
-        adopted = process.parent == 1 or (parent is not None and self._ancestors.get(parent.pid) == parent.started)
+        adopted = process.parent == 1
+        if parent is not None:
+            adopted = self._ancestors.get(parent.pid) == parent.started or procfs.is_namespace_init(parent.pid)
         gone = parent is None and process.parent > 1  # it ended just now
         return (adopted or gone) and not (self._marked_only and not procfs.has_filter(process.pid))
 

@@ -46,6 +46,16 @@ def read(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]), command)
 
 
+def runs(process: Process) -> bool:
+    """Return whether a process still runs, perhaps without its first thread."""
+    if process.state not in "ZX":
+        return True
+    try:
+        return len(os.listdir(f"/proc/{process.pid}/task")) > 1
+    except OSError:
+        return False
+
+
 def ticks_to_ns(ticks: int) -> int:
     """Return a start time in nanoseconds since boot (CLOCK_BOOTTIME)."""
     return ticks * TICK_NS
@@ -57,23 +67,43 @@ def numbers() -> list[int]:
 
 
 def has_filter(pid: int) -> bool:
-    """Return whether a process runs under a seccomp filter, which all its descendants inherit and none can take off."""
+    """Return whether all threads of a process run under a seccomp filter, which descendants inherit and nobody can take off."""
     try:
-        with open(f"/proc/{pid}/status", "rb", buffering=0) as status:
-            text = status.read(4096)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
         return False
-    at = text.find(b"\nSeccomp:")
-    return at >= 0 and text[at + 9 : text.index(b"\n", at + 9)].strip() == b"2"
+    return bool(threads) and all(_status_field(f"/proc/{pid}/task/{tid}/status", b"Seccomp") == b"2" for tid in threads)
 
 
-def has_children(pid: int) -> bool:
-    """Return whether a process has children; True if the kernel does not say."""
+def is_namespace_init(pid: int) -> bool:
+    """Return whether a process is the first of a pid namespace, to which the kernel gives the orphans of that namespace."""
+    return _status_field(f"/proc/{pid}/status", b"NSpid").split()[-1:] == [b"1"]
+
+
+def _status_field(path: str, name: bytes) -> bytes:
     try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as children:
-            return children.read(16) != b""
+        with open(path, "rb", buffering=0) as status:
+            text = status.read(8192)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return True
+        return b""
+    at = text.find(b"\n" + name + b":")
+    return text[at + len(name) + 2 : text.index(b"\n", at + 1)].strip() if at >= 0 else b""
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the numbers of the live descendants of a process, children before their own."""
+    children: dict[int, list[int]] = {}
+    for number in numbers():
+        process = read(number)
+        if process is not None:
+            children.setdefault(process.parent, []).append(number)
+    below: list[int] = []
+    pending = [pid]
+    while pending:
+        nearest = children.get(pending.pop(0), [])
+        below += nearest
+        pending += nearest
+    return below
 
 
 def pidfd(tid: int, *, thread: bool) -> int:

@@ -4,6 +4,7 @@ A cached answer is valid only while a pidfd shows that the thread lives, since t
 Bindings are kept in records that the next daemon takes over. Knows branches as opaque ids.
 """
 
+import errno
 import logging
 import os
 import time
@@ -54,7 +55,10 @@ class Bindings:
         self._find, self._processes = self._watched.find, self._watched.processes
         self._forks = ForkWatch()
         self._unseen: dict[int, Record] = {}  # descendants of bound processes that have sent no request yet
-        self._ancestors: dict[int, int] = {}  # pid -> start time: what the kernel may give the orphans of bound processes
+        self._threaded: set[int] = set()  # those of them that have started threads
+        self._ancestors: dict[
+            int, int
+        ] = {}  # pid -> start time: free processes, to which the kernel may give orphans of bound ones
         self._current_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # all forks before are known
         self._own_pid = os.getpid()
         self.on_bind: Callable[[str], None] = lambda branch_id: None  # called before a process sees another branch
@@ -88,7 +92,11 @@ class Bindings:
     def _inherit(self, known: WatchedProcess, parent_pid: int) -> None:
         if known.pid == self._own_pid:
             return  # a run may have started the daemon, which is in no branch
-        heritage = _of(self._unseen.get(known.pid))
+        record = self._unseen.get(known.pid)
+        if record is not None and not record.is_of(known.started):
+            self._unexpect(known.pid)  # of an earlier process with that number
+            record = None
+        heritage = _of(record)
         if heritage is None and parent_pid > 1:
             heritage = _left_by(self._processes.get(parent_pid) or self._watched.meet(parent_pid))
         if heritage is not None:
@@ -114,6 +122,8 @@ class Bindings:
         """Process the kernel's process events. Call often enough that its buffer does not overflow."""
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         self._find(0)
+        if self._forks.lost:
+            self._follow_forks()
         self._set_current(now_ns)
 
     def _set_current(self, now_ns: int) -> None:
@@ -122,32 +132,46 @@ class Bindings:
             self._records.set_current(self._current_ns)
 
     def _follow_forks(self) -> None:
-        ended: set[int] = set()
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        since_boot_ns = now_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC)  # how long the machine has slept
         was_bound = bool(self._unseen)
-        for parent, pid, at_ns in self._forks.news():
-            if self._unseen.pop(pid, None) is not None and self._records is not None:
-                self._records.drop(pid)
-            if not parent:
-                ended.add(pid)
-                continue
-            ended.discard(pid)
-            heritage = _of(self._unseen.get(parent))
-            if heritage is None and parent not in ended:
-                heritage = _left_by(self._processes.get(parent))
-            if heritage is not None:
-                self._expect(Record(pid, 0, at_ns + since_boot_ns, heritage.branch_id, heir_of=heritage.heir_of))
+        self._read_forks()
         if self._forks.lost:
             self._forks.lost = False
             if was_bound or self.branches():  # else nobody can have escaped
                 self._search(self._current_ns)
         self._set_current(now_ns)
 
+    def _read_forks(self) -> None:
+        replaced: set[int] = set()  # numbers of processes that we watched, which later processes have
+        since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        for parent, pid, at_ns in self._forks.news():
+            if parent == pid:
+                if pid in self._unseen:
+                    self._threaded.add(pid)
+                continue
+            if pid in self._threaded:
+                self._threaded.discard(pid)
+                if not parent and self._watched.meet(pid) is not None:
+                    continue  # only its first thread has ended; else its pidfd says so at once
+            self._unexpect(pid)
+            if not parent:
+                continue
+            if pid in self._processes:
+                replaced.add(pid)
+            heritage = _of(self._unseen.get(parent))
+            if heritage is None and parent not in replaced:
+                heritage = _left_by(self._processes.get(parent))
+            if heritage is not None:
+                self._expect(Record(pid, 0, at_ns + since_boot_ns, heritage.branch_id, heir_of=heritage.heir_of))
+
     def _expect(self, record: Record) -> None:
         self._unseen[record.pid] = record
         if self._records is not None:
             self._records.put(record)
+
+    def _unexpect(self, pid: int) -> None:
+        if self._unseen.pop(pid, None) is not None and self._records is not None:
+            self._records.drop(pid)
 
     # -- after a time in which nobody followed forks
 
@@ -159,7 +183,7 @@ class Bindings:
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         for record in self._records.found:
             process = procfs.read(record.pid)
-            if process is None or not record.is_of(process):
+            if process is None or not record.is_of(process.started):
                 self._records.drop(record.pid)
                 continue
             if record.ancestor:
@@ -176,43 +200,68 @@ class Bindings:
 
     def _revive(self, record: Record, process: procfs.Process) -> None:
         known = self._watched.revive(record.pid, process.started)
-        if known is not None:
-            known.branch_id, known.children_branch_id = record.branch_id or None, record.children_branch_id or None
-            known.explicit, known.heir_of = record.explicit, record.heir_of
-            known.since_ns = record.since_ns or known.since_ns
+        if known is None:  # it has ended, or there is no descriptor for it
+            self._unseen[record.pid] = record
+            return
+        known.branch_id, known.children_branch_id = record.branch_id or None, record.children_branch_id or None
+        known.explicit, known.heir_of = record.explicit, record.heir_of
+        known.since_ns = record.since_ns or known.since_ns
 
     def _search(self, since_ns: int) -> None:
-        """Work out the branch of each process that may have been started since then (CLOCK_BOOTTIME, nanoseconds)."""
+        """Work out the branch of each process that may have been started since then (CLOCK_BOOTTIME, nanoseconds).
+
+        Look twice: a process may end before it is looked at, and its event may come too late for what it has started.
+        """
+        doubtful = self._search_once(since_ns)
+        self._read_forks()
+        doubtful |= self._search_once(since_ns)
+        if doubtful:
+            log.warning(
+                "%d processes may have escaped from a branch while nobody followed them, and are refused;"
+                " `agentfsd bindings` lists them, `agentfsd bind` or `agentfsd unbind` settles it", len(doubtful),
+            )  # fmt: skip
+
+    def _search_once(self, since_ns: int) -> set[int]:
         for pid, record in list(self._unseen.items()):
             process = procfs.read(pid)
-            if process is None or not record.is_of(process):
-                del self._unseen[pid]
-                if self._records is not None:
-                    self._records.drop(pid)
-        search = lost_forks.Search(since_ns, self._own_pid, self._heritage_by_number, self._ancestors, self._is_marked_only())
-        doubtful = 0
+            if process is None or not record.is_of(process.started):
+                self._unexpect(pid)
+        search = lost_forks.Search(since_ns, self._own_pid, self._left_by_process, self._ancestors, self._is_marked_only())
+        doubtful = set()
         for process in lost_forks.started_since(since_ns):
             known = self._processes.get(process.pid)
-            if process.pid in self._unseen or (known is not None and known.branch_id is not None):
+            if known is not None and known.started != process.started:
+                known = None
+            if (
+                self._ancestors.get(process.pid) == process.started
+                or process.pid in self._unseen
+                or (known is not None and known.branch_id is not None)
+            ):
                 continue
             verdict = search.judge(process)
             if verdict is None:
                 continue
-            branch_id, heir_of = verdict if isinstance(verdict, _Heritage) else (IN_DOUBT, (verdict.pid, verdict.started))
-            doubtful += branch_id == IN_DOUBT
-            if known is not None:
-                known.branch_id, known.heir_of = branch_id, heir_of
-                self._keep(known)
-            else:
-                self._expect(Record(process.pid, process.started, 0, branch_id, heir_of=heir_of))
-        if doubtful:
-            log.warning(
-                "%d processes may have escaped from a branch while nobody followed them, and are refused;"
-                " `agentfsd bindings` lists them, `agentfsd bind` or `agentfsd unbind` settles it", doubtful,
-            )  # fmt: skip
+            heritage = verdict if isinstance(verdict, _Heritage) else _Heritage(IN_DOUBT, (verdict.pid, verdict.started))
+            if heritage.branch_id == IN_DOUBT:
+                doubtful.add(process.pid)
+            self._give(process, known, heritage)
+        return doubtful
 
-    def _heritage_by_number(self, pid: int) -> "_Heritage | None":
-        return _of(self._unseen.get(pid)) or _left_by(self._processes.get(pid))
+    def _give(self, process: procfs.Process, known: WatchedProcess | None, heritage: _Heritage) -> None:
+        if known is None:
+            self._expect(Record(process.pid, process.started, 0, heritage.branch_id, heir_of=heritage.heir_of))
+            if not self._forks.listening:
+                self._watched.meet(process.pid)  # its pidfd says when it ends
+        else:
+            known.branch_id, known.heir_of = heritage
+            self._keep(known)
+
+    def _left_by_process(self, process: procfs.Process) -> "_Heritage | None":
+        record = self._unseen.get(process.pid)
+        if record is not None and record.is_of(process.started):
+            return _of(record)
+        known = self._processes.get(process.pid)
+        return _left_by(known) if known is not None and known.started == process.started else None
 
     def _is_marked_only(self) -> bool:
         return self._records is not None and not self._records.has_unmarked
@@ -241,13 +290,19 @@ class Bindings:
         for record in self._records.kept():
             if record.pid not in wanted:
                 self._records.drop(record.pid)
-        for record in wanted.values():
-            self._records.put(record)
+        if all([self._records.put(record) for record in wanted.values()]):
+            self._records.set_complete()
+
+    def _meet_descendants(self, known: WatchedProcess) -> None:
+        """Meet what a process has started before it is bound, so that it stays known when the process ends."""
+        descendants = procfs.descendants(known.pid)
+        for pid in descendants:
+            self._find(pid)
+        if self._records is not None and not all(procfs.has_filter(pid) for pid in (known.pid, *descendants)):
+            self._records.bound_unmarked()
 
     def _note_ancestors(self, known: WatchedProcess) -> None:
         """Remember the ancestors of a process that is bound: to one of them the kernel gives the orphans of its descendants."""
-        if self._records is not None and (not procfs.has_filter(known.pid) or procfs.has_children(known.pid)):
-            self._records.bound_unmarked()
         self._ancestors = {pid: started for pid, started in self._ancestors.items() if lost_forks.lives(pid, started)}
         for process in lost_forks.ancestors(known.pid):
             self._ancestors[process.pid] = process.started
@@ -255,16 +310,26 @@ class Bindings:
     # -- binding
 
     def bind(self, pid: int, branch_id: str) -> None:
-        """Bind a process and its live descendants without an explicit binding; ProcessLookupError if it does not live."""
+        """Bind a process and its live descendants without an explicit binding.
+
+        Raises:
+            ProcessLookupError: It does not live.
+            OSError: ENOSPC, there is no room to keep the binding; nothing was changed.
+        """
         known = self._living(pid)
+        heir_of = (known.pid, known.started)
+        kept = Record(known.pid, known.started, 0, branch_id, known.children_branch_id or "", explicit=True, heir_of=heir_of)
+        if self._records is not None and not self._records.put(kept):
+            raise OSError(errno.ENOSPC, "no room is left in the state directory to keep the binding")
+        self._watch_forks()
         self.on_bind(branch_id)
+        self._meet_descendants(known)
         known.branch_id, known.explicit, known.heir_of = branch_id, True, (known.pid, known.started)
         known.since_ns = time.time_ns()
         self._unseen = {
             number: msgspec.structs.replace(record, branch_id=branch_id) if record.heir_of == known.heir_of else record
             for number, record in self._unseen.items()
         }
-        self._watch_forks()
         self._hand_down()
         self._note_ancestors(known)
         self._write_records()
@@ -280,7 +345,7 @@ class Bindings:
     def _living(self, number: int) -> WatchedProcess:
         known = self._find(number)
         seen = procfs.read(known.pid) if known is not None else None
-        if known is None or seen is None or seen.state in "ZX" or known.fd < 0:
+        if known is None or seen is None or known.fd < 0 or not procfs.runs(seen):
             raise ProcessLookupError(3, f"there is no process {number}")
         return known
 
@@ -290,8 +355,18 @@ class Bindings:
         if known is None or not (known.explicit or known.branch_id == IN_DOUBT):
             return False
         heir_of = known.heir_of
+        if known.branch_id == IN_DOUBT:
+            self._ancestors[known.pid] = known.started  # kept as free
+        heirs = [heir for heir in self._processes.values() if heir.heir_of == heir_of]
+        unseen = [record for record in self._unseen.values() if record.heir_of == heir_of]
         self._release(lambda heir: heir.heir_of == heir_of)
         self._hand_down()
+        if known.branch_id is not None:  # that of an ancestor: orphans of the process have it, too
+            for heir in heirs:
+                if heir.branch_id is None:
+                    heir.branch_id, heir.heir_of = known.branch_id, known.heir_of
+            for record in unseen:
+                self._unseen[record.pid] = msgspec.structs.replace(record, branch_id=known.branch_id, heir_of=known.heir_of)
         self._write_records()
         return True
 
@@ -363,7 +438,7 @@ class Bindings:
         processes = []
         for known in self._processes.values():
             seen = procfs.read(known.pid) if known.branch_id is not None else None
-            if seen is not None and known.branch_id is not None and seen.state not in "ZX":
+            if seen is not None and known.branch_id is not None and procfs.runs(seen):
                 processes.append(BoundProcess(known.pid, known.branch_id, known.explicit, seen.command, known.since_ns))
         return sorted(processes, key=lambda binding: binding.pid)
 

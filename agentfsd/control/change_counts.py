@@ -24,6 +24,7 @@ BUDGET_S = 2.0  # how long one answer may count, beyond the first branch that it
 
 log = logging.getLogger(__name__)
 
+_FEW_STORED = 30  # more than what git stores when it refreshes the index of a repository or two
 _STEP = 200  # files of one step
 _UNLOOKED = 20  # steps of a comparison between two looks whether the branch has changed
 _ROUNDS = 2
@@ -100,6 +101,18 @@ class ChangeCounts:
             stored += some
             yield stored, 0, "counting"
         return ChangeCount(stored, False)
+
+    def shows_lower(self, overlay: Overlay, branch_id: str) -> Generator[Progress, None, bool]:
+        """Return whether a branch shows what the lower does, in all that people count: git may have refreshed its index there.
+
+        A branch that stores more than a few files counts as changed without a look.
+        """
+        row = _row(overlay, branch_id)
+        if row is None or layer_rows.hold_more(overlay.parts.store, _layers(overlay, row), _FEW_STORED):
+            return False
+        count = yield from self.of(overlay, branch_id, Budget())
+        moved = any(told.ahead or told.behind or told.refs for told in count.repositories)
+        return count.counted and not count.changed and not moved
 
     def _count(self, overlay: Overlay, branch_id: str) -> Generator[Progress, None, ChangeCount | None]:
         """Return None if the branch changes meanwhile."""

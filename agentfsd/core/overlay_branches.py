@@ -43,13 +43,14 @@ class Branches:
 
     # -- making, renaming, deleting
 
-    def create(self, name: str, source: str | None = None, *, temporary: bool = False) -> BranchInfo:
+    def create(self, name: str, source: str | None = None, *, temporary: bool = False, shows_lower: bool = False) -> BranchInfo:
         """Make a branch from a snapshot, or from the present state of another branch. Takes constant time.
 
         Args:
             name: Name of the new branch.
             source: A branch or snapshot; None for the default branch.
             temporary: Whether it is removed with the conversation that made it, unless it is renamed: see TemporaryRefs.
+            shows_lower: Whether the source shows what the lower does: then the branch counts as made from the lower.
 
         Raises:
             Refusal: ``bad-name``, ``branch-exists``, or as Refs.find() for the source.
@@ -61,7 +62,7 @@ class Branches:
         made_from = origin.id if isinstance(origin, BranchRow) else origin.branch_id
         with self._state.store.transaction() as tx:
             layer = self._layers.seal(tx, origin)
-            row = self._add(tx, name, "" if self._layers.is_bare(layer) else origin.name, layer, made_from)
+            row = self._add(tx, name, "" if shows_lower or self._layers.is_bare(layer) else origin.name, layer, made_from)
             self._state.mark_temporary(tx, [row.id] if temporary else [])
             self._rules.branch_made(tx, row.id, made_from)
         return self._info(row)

@@ -81,7 +81,7 @@ class Daemon:
             self.overlay = Overlay(held.store, self.lower, held.backstore)
         except sqlite3.DatabaseError as exc:
             raise unreadable(held.place.metadata, exc) from exc
-        self.bindings = Bindings(BindingRecords(self.state.bindings))
+        self.bindings = Bindings(_binding_records(self.state.bindings))
         self.questions = Questions(self._ask_limit_s, self.bindings.process_of)
         self.overlay.rules.on_changed.append(self.questions.forget_answers)
         self.watch = LowerWatch(self.lower)
@@ -364,6 +364,15 @@ class Daemon:
                         self.observation.apply_settings()  # there may be an audit trail now
                     self.manager.status(self._status())
             await trio.sleep(_LOOK_AT_ROOM_S)
+
+
+def _binding_records(path: str) -> BindingRecords | None:
+    """Open the records of bindings; None where the disk is full: a daemon serves without them, too."""
+    try:
+        return BindingRecords(path)
+    except OSError as exc:
+        log.warning("%s: %s: after a crash bound processes are unbound", path, exc.strerror)
+        return None
 
 
 def _open_files_limit() -> int:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import trio
 
 from agentfs_host import mount_table
-from agentfsd.binding.table import Bindings
+from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.domain_errors import Refusal
 from agentfsd.linux import mounts, occupants
 from agentfsd.process.service_manager import ServiceManager
@@ -49,7 +49,11 @@ class MountShutdown:
     async def users(self) -> list[int]:
         """Return the processes that use the mount, or are bound to a branch, perhaps in a namespace with a copy of the mount."""
         inside = await self._in_thread(occupants.users, self._mountpoint)
-        return sorted({*(found.pid for found in self._bindings.bindings()), *inside})
+        return sorted({*self._bound(), *inside})
+
+    def _bound(self) -> list[int]:
+        """Return the processes that are bound. One whose branch is in doubt is refused everything: it holds nothing back."""
+        return [process.pid for process in self._bindings.bindings() if process.branch_id != IN_DOUBT]
 
     async def _in_thread(self, look: Callable[[_Where], list[int]], where: _Where) -> list[int]:
         """Look for users in a thread: that takes a while, and hangs on some processes."""
@@ -121,7 +125,7 @@ class MountShutdown:
         """Return when another process has unmounted us and no user is left, even if a namespace holds a copy of the mount."""
         while True:
             await trio.sleep(_LOOK_EVERY_S)
-            if any(mounted.device == device for mounted in mount_table.mount_table()) or self._bindings.bindings():
+            if any(mounted.device == device for mounted in mount_table.mount_table()) or self._bound():
                 continue
             if not await self._in_thread(occupants.users_of, device):
                 log.info("%s was unmounted and nobody uses it any more", self._mountpoint)
@@ -133,7 +137,7 @@ class MountShutdown:
         idle_since = trio.current_time()
         while True:
             await trio.sleep(min(1.0, limit_s / 4))
-            if clients() or self._bindings.bindings():
+            if clients() or self._bound():
                 idle_since = trio.current_time()
             elif trio.current_time() - idle_since > limit_s and not await self.users() and not clients():
                 log.info("idle for %s s: unmounting", limit_s)

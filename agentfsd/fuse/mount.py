@@ -175,7 +175,7 @@ class FuseMount:
                 else:
                     assert self._native is not None
                     self._reactor.add(self._native)
-                    self.main.cache.unite(self.connections.overlay.default_id)
+                    self.unite()
                     await self._reactor.serve(self._is_over)
         finally:
             self._reviver.stop()

@@ -3,6 +3,7 @@
 This module decides and changes nothing. The plain merge of files then skips every path that was decided here.
 """
 
+import itertools
 import os
 import stat
 import time
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.repositories import gathering, logs_of_refs, reading
+from agentfsd.repositories import gathering, logs_of_refs, merge_attributes, reading
 from agentfsd.repositories.before import Before
 from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash
@@ -57,6 +58,7 @@ class Fitted:
         clashes: The conflicts.
         settled: The conflicts of files that a favoured side decided, or that conflict markers were left for.
         said: One sentence for each thing that was done.
+        unfinished: The databases in which a merge of git is left under way, with conflict markers.
     """
 
     decided: set[bytes] = field(default_factory=set)
@@ -64,6 +66,7 @@ class Fitted:
     clashes: list[Clash] = field(default_factory=list)
     settled: list[Clash] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    unfinished: list[bytes] = field(default_factory=list)
 
 
 class Sides(NamedTuple):
@@ -242,6 +245,9 @@ class _Fitter:
         workshop = self._workshops.at(self._path, self._ours.format)
         bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
         lowers = gathering.lower_objects(self._parts, trees, self._path)
+        work_tree = None if self._ours.bare else work_tree_in(self._sides.ours, self._path)
+        paths = itertools.chain(self._mine, self._his)
+        attributes = yield from merge_attributes.find(self._sides.ours, self._path, work_tree, paths)
         sides = (self._base, self._ours, self._theirs)
         self._coming = self._find_coming(inside)
         coming = {name[len(b"objects/") :] for name in self._coming} & bundle.contents.keys()
@@ -249,6 +255,8 @@ class _Fitter:
         def work() -> Joined:
             workshop.begin(bundle, lowers, coming if len(coming) > FEW else ())
             workshop.cut(side.shallow for side in sides)
+            if attributes is not None:
+                workshop.apply(attributes)
             joined = Joiner(workshop, *sides, manner).join()
             joined.pack = workshop.pack
             return joined
@@ -315,6 +323,7 @@ class _Fitter:
         if joined.head:
             self._write(b"HEAD", joined.head + b"\n")
         if joined.stages:
+            self._fitted.unfinished.append(self._path)
             self._write(b"MERGE_HEAD", joined.theirs + b"\n")
             self._write(b"MERGE_MODE", b"")
             self._write(b"ORIG_HEAD", joined.was + b"\n")

@@ -1,8 +1,10 @@
 """Bindings after the daemon has died: the next table over the same records, with real processes."""
 
+import errno
 import os
 import signal
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from agentfsd.binding import binding_records, fork_watch
 from agentfsd.binding.binding_records import BindingRecords, Record
-from agentfsd.binding.table import IN_DOUBT, Bindings
+from agentfsd.binding.table import IN_DOUBT, Bindings, BoundProcess
 from tests.binding.processes import ORPHAN, Child
 from tests.binding.test_table import FORKS, needs_fork_watch
 
@@ -144,6 +146,96 @@ def test_events_that_the_kernel_dropped_leave_nobody_free(
     children[0].process.wait()
     assert generations.table.branch_of(orphan) == IN_DOUBT
     assert generations.table.branch_of(children[1].pid) is None
+
+
+OUTLIVES_ITS_FIRST_THREAD = """
+sys.stdin.readline()
+if os.fork() == 0:
+    os.setsid()
+    if (pid := os.fork()) == 0:
+        os.close(1)
+        threading.Thread(target=time.sleep, args=(60,)).start()
+        time.sleep(0.1)
+        ctypes.CDLL(None).pthread_exit(None)
+    print(pid, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_an_orphan_that_outlives_its_first_thread_keeps_its_branch(generations: Generations, children: list[Child]) -> None:
+    needs_fork_watch()
+    children.append(Child(OUTLIVES_ITS_FIRST_THREAD, stdin=True))
+    table = generations.table
+    table.bind(children[0].pid, "one")
+    orphan = children[0].go_on()
+    while "\nState:\tZ" not in Path(f"/proc/{orphan}/status").read_text():
+        table.drain()
+    table.drain()
+    assert table.branch_of(orphan) == "one"
+    assert orphan in [binding.pid for binding in table.bindings()]
+    assert generations.next().branch_of(orphan) == "one"
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_what_was_started_before_the_binding_keeps_it_as_an_orphan(
+    generations: Generations, children: list[Child], *, dies: bool
+) -> None:
+    children.append(Child(FORKS))
+    generations.table.bind(children[0].pid, "one")
+    if dies:
+        generations.die()
+    os.kill(children[0].pid, signal.SIGKILL)
+    children[0].process.wait()
+    table = generations.begin() if dies else generations.table
+    assert table.branch_of(children[0].numbers[0]) == "one"
+
+
+def test_orphans_of_a_process_that_is_unbound_have_what_it_has_then(generations: Generations, children: list[Child]) -> None:
+    needs_fork_watch()
+    inner_part = textwrap.indent(WAITS_THEN_ORPHANS + "print('ready', flush=True)\ntime.sleep(60)\n", "    ")
+    nested = f"if os.fork() == 0:\n{inner_part}time.sleep(60)\n"
+    children.append(Child(nested, stdin=True))
+    table = generations.table
+    table.bind(children[0].pid, "one")
+    inner = next(binding.pid for binding in _until(table, 2) if not binding.explicit)
+    table.bind(inner, "two")
+    orphan = children[0].go_on()
+    table.drain()
+    assert table.branch_of(orphan) == "two"
+    assert table.unbind(inner)
+    assert [table.branch_of(pid) for pid in (inner, orphan)] == ["one", "one"]
+
+
+def _until(table: Bindings, count: int) -> list[BoundProcess]:
+    while len(bound := table.bindings()) < count:
+        table.drain()
+    return bound
+
+
+def test_a_record_of_a_process_that_ended_is_not_given_to_the_next_one_with_its_number(tmp_path: Path) -> None:
+    records = BindingRecords(str(tmp_path / "bindings"))
+    table = Bindings(records)
+    table._expect(Record(os.getppid(), 1, 0, "one"))
+    assert table.branch_of(os.getppid()) is None
+    assert records.kept() == []
+    table.close()
+
+
+def test_without_room_a_binding_is_refused_and_changes_nothing(
+    generations: Generations, children: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    children += [Child(), Child()]
+    generations.table.bind(children[0].pid, "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(binding_records.os, "pwrite", full)
+        with pytest.raises(OSError, match="no room"):
+            generations.table.bind(children[1].pid, "two")
+    table = generations.next()
+    assert [table.branch_of(child.pid) for child in children] == ["one", None]
 
 
 def test_a_later_process_with_the_number_is_not_taken_for_it(tmp_path: Path) -> None:

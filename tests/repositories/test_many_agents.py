@@ -50,3 +50,20 @@ def test_agents_that_commit_are_merged_and_committed(tmp_path: Path, make_mount:
     titles = git(mounted.lower, "log", "--format=%s", "--no-merges").splitlines()
     assert sorted(titles) == [*(f"Work of {name}" for name in names), "start"]
     assert sorted(path.name for path in (mounted.lower / "docs").iterdir()) == [f"{name}.md" for name in names]
+
+
+def test_an_index_that_git_refreshed_at_the_mount_point_is_no_change_to_build_on(
+    tmp_path: Path, make_mount: Callable[..., Mounted]
+) -> None:
+    lower = tmp_path / "lower"
+    start(lower, {"a": "a"})
+    mounted = make_mount(lower)
+    (mounted.path / ".git" / "index").touch()
+    git(mounted.path, "update-index", "--refresh")
+    assert (mounted.state / "objects").is_dir()
+    work(mounted, "one", {"b": "b"}, "Work of one")
+    assert [branch["base"] for branch in mounted.json("branch list") if branch["name"] == "one"] == [""]
+    mounted.cli("commit", "one")
+    mounted.end()
+    assert git(mounted.lower, "log", "-1", "--format=%s") == "Work of one"
+    assert git(mounted.lower, "status", "--porcelain") == ""

@@ -108,7 +108,8 @@ def run(
 ) -> None:  # fmt: skip
     """Run a command in a branch.
 
-    COMMAND and its children see the branch at the mount point and at the path of the real directory. Outside any mount, run
+    COMMAND and its children see the branch at the mount point and at the path of the real directory. COMMAND starts in the
+    current directory, or in the workspace's root if the current directory is outside the workspace. Outside any mount, run
     makes an overlay of the current directory for this command; the directory itself does not change. Signals, the terminal and
     the exit code pass through. With --confine strict, COMMAND can change nothing outside the branch.
 
@@ -153,7 +154,10 @@ def run_command(
             _check_namespace(shown_at, io == "none")
         preloaded = _preloaded(daemon) if forwarded else {}
         chosen = _choose_branch(daemon, branch, new, source)
+        starts_in = _start_directory(mount, directory, shown_at)
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name, **preloaded}
+        if starts_in != directory:
+            env["PWD"] = starts_in
         is_barred = io == "auto" and namespace_trial.would_bar(mount.mountpoint)
         confinement = profiles.decide(asked or Asked(), daemon.policy(), chosen.name)
         by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
@@ -168,7 +172,7 @@ def run_command(
         views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred, home=home)
         watch = RunWatch(mount, daemon, chosen, plan, report or _REPORTS[daemon.policy().get("run.report", "no")])
         order = runner.Command(
-            command, env, directory, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan, _tell_lacking,
+            command, env, starts_in, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan, _tell_lacking,
             watch.directories(),
         )  # fmt: skip
         if around:
@@ -254,6 +258,14 @@ def _targets(mount: locate.Mount, directory: str) -> list[str]:
     return [mount.lower] if is_within(mount.mountpoint, mount.lower) else [mount.lower, mount.mountpoint]
 
 
+def _start_directory(mount: locate.Mount, directory: str, shown_at: str) -> str:
+    """Return where the command starts: in *directory*; in the workspace's root if it would write real files there."""
+    if any(is_within(directory, root) for root in (mount.mountpoint, mount.lower) if root):
+        return directory
+    printing.note(f"started in {shown_at}: {directory} is outside the workspace")
+    return shown_at
+
+
 def _check_namespace(shown_at: str, no_namespace: bool) -> None:
     reason = "--no-namespace" if no_namespace else namespace_trial.probe_error()
     if reason:
@@ -269,7 +281,12 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
         names = (f"{secrets.choice(_WORDS)}-{secrets.choice(_WORDS)}" for _ in iter(int, 1))
         return daemon.create_branch(next(name for name in names if name not in taken), source)
     if new:
-        return daemon.create_branch(branch, source)
+        try:
+            return daemon.create_branch(branch, source)
+        except AgentFSError as exc:
+            if exc.code != "branch-exists":
+                raise
+            raise Failure(exc.message, "choose another name, or leave out --new to go on in it") from exc
     if source is not None:
         raise Failure("--from is for a new branch", f"add --new, or leave out --from: -b {branch} goes on where it is")
     try:

@@ -12,6 +12,7 @@ from agentfsd.control.authorization import (
     unbound_only,
 )
 from agentfsd.control.branch_listing import wire_branch, wire_branches
+from agentfsd.control.cooperative import drive
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
@@ -25,7 +26,9 @@ async def create_branch(services: Services, request: wire.BranchCreate, context:
     """Create a branch."""
     source = services.pin(request.source)
     await services.flush()
-    branch = services.overlay.branches.create(request.name, source, temporary=request.temporary)
+    overlay = services.overlay
+    shows_lower = request.source is None and await drive(services.counts.shows_lower(overlay, overlay.default_id))
+    branch = overlay.branches.create(request.name, source, temporary=request.temporary, shows_lower=shows_lower)
     context.peer.temporary |= {branch.id} if request.temporary else set()
     services.tell("branch-created", branch.id, context.caller.pid, name=branch.base)
     return wire.BranchReply(branch=await wire_branch(services, branch.id))
