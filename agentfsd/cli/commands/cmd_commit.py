@@ -71,7 +71,7 @@ def commit(
     merge_report.show(result, said, dry_run=dry_run, as_json=as_json)
     if result.conflicts:
         if not as_json:
-            merge_report.advise_executed(result)
+            merge_report.advise_executed(result, branch or daemon.hello.branch)
             if merge_report.advise_in_git(result):
                 printing.note("--merge merges them, --force overwrites them; or edit them in the branch")
             if any(conflict.kind == "history" for conflict in result.conflicts):
