@@ -105,10 +105,11 @@ def _show_lines(conflict: wire.Conflict, into: str) -> None:
         printing.detail(f"{' ' * len(path)}  {conflict.theirs or '(removed)'}  [{conflict.source}]")
 
 
-def advise_executed(result: wire.MergeReply) -> None:
-    """Explain --hooks, if files were refused because programs on the user's side would execute them."""
+def advise_executed(result: wire.MergeReply, branch: str) -> None:
+    """Explain --hooks, if files of *branch* were refused because programs on the user's side would execute them."""
     if any(conflict.kind == EXECUTED for conflict in result.conflicts):
-        printing.note("--hooks includes files that your own programs would execute; review them first: agentfsd diff --patch")
+        review = f"agentfsd diff --patch {branch}"
+        printing.note(f"--hooks includes files that your own programs would execute; review them first: {review}")
 
 
 def advise_in_git(result: wire.MergeReply) -> bool:

@@ -132,7 +132,7 @@ def load(directory: str) -> JournalFile | None:
             continue
         try:
             journal = msgspec.msgpack.decode(content, type=Journal)
-        except msgspec.DecodeError as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise _unreadable(_path(directory, phase), str(exc)) from exc
         if journal.version != _VERSION:
             raise _unreadable(_path(directory, phase), f"version {journal.version}")

@@ -357,7 +357,10 @@ def test_a_journal_that_cannot_be_read_or_followed_is_said_so(workspace: Workspa
         assert caught.value.code == "staging-gone"
     (journal,) = workspace.state.iterdir()
     assert str(journal) in caught.value.hint
-    for content in (b"", b"\xff" * 100, journal.read_bytes()[:-1]):
+    kept = journal.read_bytes()
+    no_utf8 = kept.replace(b"\xa6branch\xa1b", b"\xa6branch\xa1\xaf")
+    assert no_utf8 != kept
+    for content in (b"", b"\xff" * 100, kept[:-1], no_utf8):
         journal.write_bytes(content)
         with pytest.raises(Refusal) as caught:
             commit_writer.pending(str(workspace.state))

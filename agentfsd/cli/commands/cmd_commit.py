@@ -71,7 +71,7 @@ def commit(
     merge_report.show(result, said, dry_run=dry_run, as_json=as_json)
     if result.conflicts:
         if not as_json:
-            merge_report.advise_executed(result)
+            merge_report.advise_executed(result, branch or daemon.hello.branch)
             if merge_report.advise_in_git(result):
                 merges = "" if merging else "--merge merges them, "
                 printing.note(f"{merges}--force overwrites them; or edit them in the branch")
