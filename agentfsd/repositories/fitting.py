@@ -113,9 +113,19 @@ def fit(
         if obstacles:
             fitted.clashes += obstacles
             fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
+            if always and theirs.under_way:
+                fitted.decided |= set(_working_files(sides.theirs, database, his))
         elif always or touched or _has_new_commits(base, ours) or _needs_git(ours, theirs, manner):
             yield from _Fitter(workshops, parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
     return fitted
+
+
+def _working_files(tree: Tree, database: bytes, changes: Changes) -> Iterator[bytes]:
+    """Yield the changed paths of a database's working files. They are no conflicts while git has something to finish there."""
+    work_tree = work_tree_in(tree, database)
+    for path in changes if work_tree is not None else ():
+        if path.startswith(work_tree + b"/" if work_tree else b"") and not (path + b"/").startswith(database + b"/"):
+            yield path
 
 
 def _needs_git(ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> bool:

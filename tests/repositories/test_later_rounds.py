@@ -146,3 +146,22 @@ def test_the_index_of_a_merge_with_markers_knows_the_files_that_it_brought(tmp_p
         "UU a", 'M  "dir/long name"', 'AM "dir/long names"', "A  empty"
     ]  # fmt: skip
     agents.close()
+
+
+def test_an_unfinished_merge_does_not_reach_the_real_directory(agents: Agents) -> None:
+    agents.commit("one", {"a": "one\n"}, "one's")
+    agents.commit("two", {"a": "two\n", "new": "new\n"}, "two's")
+    agents.merge("one", into="all")
+    commit_lower(agents.opened, rule="refuse", ref="all")
+    agents.merge("two", into="all", rules=Rules(markers=True))
+    for rule in ("refuse", "merge", "force"):
+        refused = commit_lower(agents.opened, rule=rule, ref="all")  # type: ignore[arg-type]
+        assert [(found.path, found.kind) for found in refused.conflicts] == [(b".git", "repository")]
+        assert "`agentfsd run -b all -- git merge --abort`" in refused.conflicts[0].message
+    place = agents.work("all")
+    (place / "a").write_text("both\n")
+    git(place, "commit", "-qam", "merged")
+    agents.keep("all")
+    assert commit_lower(agents.opened, rule="refuse", ref="all").conflicts == []
+    assert git(agents.lower, "status", "--porcelain") == ""
+    assert (agents.lower / "a").read_text() == "both\n"
