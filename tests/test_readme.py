@@ -83,7 +83,7 @@ SECTIONS = {
     "Move much data at full speed": (_MOUNTED + _TWO_BRANCHES, ["enabled"]),
     "Confine a run": (_MOUNTED, ["3 changes would go into /home/me/project"]),
     "The home directory": (_MOUNTED + _TWO_BRANCHES, ["D\t.gitconfig", "which belong to the branch", "0 requests refused"]),
-    "Keep agents from paths": (_MOUNTED + _TWO_BRANCHES, ["deny", "hide notes/**", "ro .git/hooks/**", "allow deploy/README"]),
+    "Keep agents from paths": (_MOUNTED + _TWO_BRANCHES, ["deny", "hide scratch/**", "ro .git/hooks/**", "allow deploy/README"]),
     "Files outside the workspace": (_MOUNTED + _TWO_BRANCHES, ["deny ~/.ssh/id_*"]),
     "Choose where contents are kept": (_MOUNTED, ["/home/me/ram", "/home/me/watched"]),
 }  # fmt: skip

@@ -56,7 +56,9 @@ class Bindings:
         self._forks = ForkWatch()
         self._unseen: dict[int, Record] = {}  # descendants of bound processes that have sent no request yet
         self._threaded: set[int] = set()  # those of them that have started threads
-        self._ancestors: dict[int, int] = {}  # pid -> start time: what the kernel may give the orphans of bound processes
+        self._ancestors: dict[
+            int, int
+        ] = {}  # pid -> start time: free processes, to which the kernel may give orphans of bound ones
         self._current_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # all forks before are known
         self._own_pid = os.getpid()
         self.on_bind: Callable[[str], None] = lambda branch_id: None  # called before a process sees another branch
@@ -230,7 +232,11 @@ class Bindings:
             known = self._processes.get(process.pid)
             if known is not None and known.started != process.started:
                 known = None
-            if process.pid in self._unseen or (known is not None and known.branch_id is not None):
+            if (
+                self._ancestors.get(process.pid) == process.started
+                or process.pid in self._unseen
+                or (known is not None and known.branch_id is not None)
+            ):
                 continue
             verdict = search.judge(process)
             if verdict is None:
@@ -349,6 +355,8 @@ class Bindings:
         if known is None or not (known.explicit or known.branch_id == IN_DOUBT):
             return False
         heir_of = known.heir_of
+        if known.branch_id == IN_DOUBT:
+            self._ancestors[known.pid] = known.started  # kept as free
         heirs = [heir for heir in self._processes.values() if heir.heir_of == heir_of]
         unseen = [record for record in self._unseen.values() if record.heir_of == heir_of]
         self._release(lambda heir: heir.heir_of == heir_of)

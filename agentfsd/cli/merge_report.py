@@ -1,7 +1,7 @@
 """Print the result of merge and commit: what changed and by which branch, what was left out, and how to decide that."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from agentfs_client import wire
@@ -42,7 +42,7 @@ def show(result: wire.MergeReply, said: str, *, dry_run: bool, as_json: bool) ->
         printing.say(f"{count} would go into {result.into}")
     else:
         printing.say(f"{said} into {result.into}: {count}")
-    _show_decisions(result.decided)
+    _show_decisions(result.decided, dry_run=dry_run)
 
 
 def _show_conflicts(result: wire.MergeReply, *, dry_run: bool) -> None:
@@ -62,17 +62,16 @@ def _show_conflicts(result: wire.MergeReply, *, dry_run: bool) -> None:
     printing.note(f"{printing.plural(len(rows), 'conflict')}: {left if result.merged else 'nothing was changed'}")
 
 
-def _show_decisions(decided: list[wire.Decision]) -> None:
+def _show_decisions(decided: list[wire.Decision], *, dry_run: bool) -> None:
     by_winner = sorted(decided, key=lambda decision: (decision.kind == "markers", decision.winner, decision.path))
     for (marked, winner), group in groupby(by_winner, key=lambda decision: (decision.kind == "markers", decision.winner)):
         decisions = list(group)
         count = printing.plural(len(decisions), "file" if marked else "conflict")
         if marked:
-            printing.note(f"conflict markers were left in {count}: {_paths(decisions)}")
-        elif winner:
-            printing.note(f"{count} decided for {winner}: {_paths(decisions)}")
+            printing.note(f"conflict markers {'would be' if dry_run else 'were'} left in {count}: {_paths(decisions)}")
         else:
-            printing.note(f"{count} decided by keeping both: {_paths(decisions)}")
+            how = f"for {winner}" if winner else "by keeping both"
+            printing.note(f"{count} {'would be ' if dry_run else ''}decided {how}: {_paths(decisions)}")
 
 
 def _paths(decisions: Iterable[wire.PathName]) -> str:
@@ -106,35 +105,45 @@ def _show_lines(conflict: wire.Conflict, into: str) -> None:
         printing.detail(f"{' ' * len(path)}  {conflict.theirs or '(removed)'}  [{conflict.source}]")
 
 
-def advise_executed(result: wire.MergeReply) -> None:
-    """Explain --hooks, if files were refused because programs on the user's side would execute them."""
+def advise_executed(result: wire.MergeReply, branch: str) -> None:
+    """Explain --hooks, if files of *branch* were refused because programs on the user's side would execute them."""
     if any(conflict.kind == EXECUTED for conflict in result.conflicts):
-        printing.note("--hooks includes files that your own programs would execute; review them first: agentfsd diff --patch")
+        review = f"agentfsd diff --patch {branch}"
+        printing.note(f"--hooks includes files that your own programs would execute; review them first: {review}")
 
 
 def advise_in_git(result: wire.MergeReply) -> bool:
     """Say that the repository has to be settled first, where it has to be; whether options may decide something, too."""
     kinds = {conflict.kind for conflict in result.conflicts}
-    if kinds & IN_GIT:
+    if kinds & {*IN_GIT, "under-way"}:
         printing.note("settle what the list says of the repository, and commit again")
-    return not kinds & IN_GIT and not kinds <= {*_NO_FILES, EXECUTED}
+    return not kinds & {*IN_GIT, "under-way"} and not kinds <= {*_NO_FILES, EXECUTED}
 
 
 def _show_commands(conflicts: list[wire.Conflict], source: str, into: str, command: str) -> None:
+    kinds, lines = {conflict.kind for conflict in conflicts}, list(_commands(conflicts, source, into, command))
+    for line in lines:
+        printing.detail(line)
+    if kinds & IN_GIT:
+        printing.detail("settle what the list says of the repository, and merge again")
+    else:
+        printing.detail(f"{'or ' if lines else ''}change {source} or {into}, and merge again")
+
+
+def _commands(conflicts: list[wire.Conflict], source: str, into: str, command: str) -> Iterator[str]:
     files = [conflict for conflict in conflicts if conflict.kind not in _NO_FILES]
     paths = [conflict.path_bytes.decode("utf-8", "surrogateescape") for conflict in files[:_SHOWN]]
     if paths and all(path.isprintable() for path in paths):
-        printing.detail(f"show:   {command.format('diff --patch')} {into} {source} -- {shlex.join(dict.fromkeys(paths))}")
+        yield f"show:   {command.format('diff --patch')} {into} {source} -- {shlex.join(dict.fromkeys(paths))}"
     again = f"{command.format('merge')} {source} --into {into}"
     if any(conflict.kind == EXECUTED for conflict in conflicts):
-        printing.detail(f"take:   {again} --hooks     (files that run on your side)")
+        yield f"take:   {again} --hooks     (files that run on your side)"
     kinds = {conflict.kind for conflict in conflicts}
     if not kinds & {*IN_GIT, "history"} and not kinds <= {"type", EXECUTED}:
-        printing.detail(f"decide: {again} --ours      ({into} wins)")
-        printing.detail(f"        {again} --theirs    ({source} wins)")
+        yield f"decide: {again} --ours      ({into} wins)"
+        yield f"        {again} --theirs    ({source} wins)"
     if not kinds & IN_GIT and "history" in kinds:
-        printing.detail(f"decide: {again}             (a merge commit)")
-        printing.detail(f"        {again} --squash    (one commit)")
+        yield f"decide: {again}             (a merge commit)"
+        yield f"        {again} --squash    (one commit)"
     if not kinds & IN_GIT and any(conflict.ours or conflict.theirs for conflict in conflicts):
-        printing.detail(f"        {again} --markers   (both, between markers, in {into})")
-    printing.detail(f"or change {source} or {into}, and merge again")
+        yield f"        {again} --markers   (both, between markers, in {into})"

@@ -49,12 +49,14 @@ class RunWatch:
         Args:
             ended: How it ended.
             made_up: The branch was made for this run, with a generated name: it goes if nothing changed.
-            summarized: Whether to print the summary of changes.
+            summarized: Whether to print the summary of changes; otherwise a short one, and only on a terminal.
         """
         if ended.left_behind and sys.stderr.isatty():
             count = printing.plural(len(ended.left_behind), "process", "processes")
             printing.note(f"{count} still running in {self._branch.name}")
         if not (summarized or self._wanted):
+            if sys.stderr.isatty():
+                self._summarize_shortly()
             return
         try:
             report = self._report(ended)
@@ -71,6 +73,24 @@ class RunWatch:
         finally:
             for fd in ended.kept.values():
                 os.close(fd)
+
+    def _summarize_shortly(self) -> None:
+        """Print how much the branch has changed, and which commands come next. The daemon may know the number already."""
+        try:
+            branch = self._daemon.show_branch(self._branch.id)
+        except AgentFSError as exc:
+            printing.fail(exc.message, exc.hint)
+            return
+        if not (branch.changed or branch.repositories):
+            printing.note(f"nothing changed in branch {branch.name}")
+            return
+        count = printing.plural(branch.changed, "change") if branch.counted else "changes"
+        printing.note(f"{count} in branch {branch.name}; the real files are as they were")
+        for repository in branch.repositories[:1]:
+            printing.detail(status_text.in_repository(repository.path_bytes, repository.sentence))
+        printing.detail(
+            f"next: agentfsd diff {_own(branch)}{branch.name}, agentfsd commit {branch.name}, agentfsd discard {branch.name}"
+        )
 
     def _report(self, ended: Ended) -> RunReport:
         reply = self._daemon.changes(b=self._branch.id, own=True)
@@ -133,11 +153,15 @@ def _show_changes(branch: wire.Branch, report: RunReport) -> None:
         printing.detail(f"{change.status} {printing.quoted(change.path_bytes)}")
     if len(changes) > printing.SHOWN_PATHS:
         click.echo(f"  ... and {len(changes) - printing.SHOWN_PATHS} more", err=True)
-    own = "--own " if branch.base else ""  # without it, the changes of the base would be shown as well
-    click.echo(f"  show it:    agentfsd diff {own}{branch.name}", err=True)
+    click.echo(f"  show it:    agentfsd diff {_own(branch)}{branch.name}", err=True)
     click.echo(f"  go on:      agentfsd run -b {branch.name} -- COMMAND      (it is kept until you discard it)", err=True)
     click.echo(f"  keep it:    agentfsd commit {branch.name}", err=True)
     click.echo(f"  discard it: agentfsd discard {branch.name}", err=True)
+
+
+def _own(branch: wire.Branch) -> str:
+    """Return the option of `diff` without which the changes of the base would be shown as well, if there is a base."""
+    return "--own " if branch.base else ""
 
 
 def _show_executed(changes: Sequence[wire.Change]) -> None:

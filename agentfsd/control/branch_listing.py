@@ -7,16 +7,16 @@ from agentfsd.control.change_counts import Budget, ChangeCount
 from agentfsd.control.cooperative import drive
 from agentfsd.control.handler_services import Services
 from agentfsd.control.reply_records import wire_repository
+from agentfsd.metadata.rows import SnapshotRow
 from agentfsd.types import BranchInfo
 
 
-def _wire(services: Services, info: BranchInfo, count: ChangeCount, processes: int) -> wire.Branch:
-    """Describe a branch, given the count of its changes and the number of processes in it."""
-    last = services.overlay.refs.snapshot(info.last) if info.last else None
+def _wire(services: Services, info: BranchInfo, count: ChangeCount, processes: int, taken: SnapshotRow | None) -> wire.Branch:
+    """Describe a branch, given the count of its changes, the number of processes in it, and its newest snapshot."""
     return wire.Branch(
         name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, processes=processes,
         changed=count.changed, counted=count.counted, repositories=[wire_repository(told) for told in count.repositories],
-        last=info.last, last_name=last.name if last is not None else "", last_ns=last.created_ns if last is not None else 0,
+        last=info.last, last_name=taken.name if taken is not None else "", last_ns=taken.created_ns if taken is not None else 0,
         changed_ns=services.audit.changed.get(info.id, 0) if services.audit is not None else 0,
     )  # fmt: skip
 
@@ -26,7 +26,8 @@ async def wire_branch(services: Services, ref: str) -> wire.Branch:
     branch_id = services.overlay.refs.branch(ref).id
     count = await drive(services.counts.of(services.overlay, branch_id, Budget()))
     busy = sum(binding.branch_id == branch_id for binding in services.bindings.bindings())
-    return _wire(services, services.overlay.branches.info(branch_id), count, busy)
+    taken = services.overlay.snapshots.newest().get(branch_id)
+    return _wire(services, services.overlay.branches.info(branch_id), count, busy, taken)
 
 
 async def wire_branches(services: Services, *, count: bool = True) -> list[wire.Branch]:
@@ -38,7 +39,8 @@ async def wire_branches(services: Services, *, count: bool = True) -> list[wire.
     services.counts.forget_gone(services.overlay)
     busy = Counter(binding.branch_id for binding in services.bindings.bindings())
     infos = [services.overlay.branches.info(branch_id) for branch_id in counts if refs.exists(branch_id)]
-    return [_wire(services, info, counts[info.id], busy[info.id]) for info in infos]
+    taken = services.overlay.snapshots.newest()
+    return [_wire(services, info, counts[info.id], busy[info.id], taken.get(info.id)) for info in infos]
 
 
 def wire_bindings(services: Services) -> list[wire.Binding]:

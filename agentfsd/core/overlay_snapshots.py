@@ -107,6 +107,10 @@ class Snapshots:
             rows = [row for row in rows if row.branch_id == branch_id]
         return [self._info(row) for row in rows]
 
+    def newest(self) -> dict[str, SnapshotRow]:
+        """Return the newest snapshot that was taken of each branch, by the branch's id."""
+        return {row.branch_id: row for row in sorted(self._state.snapshots.values())}
+
     def info(self, ref: str) -> SnapshotSummary:
         """Describe a snapshot. Its counts are -1 until count() has been called for it."""
         return self._info(self._refs.snapshot(ref))

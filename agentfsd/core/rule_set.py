@@ -186,12 +186,16 @@ class RuleSet:
     def is_at_least(self, new: "RuleState", old: "RuleState") -> bool:
         """Return whether everything below a directory is ruled as strictly in state *new* as in state *old*."""
 
-        def split(state: RuleState) -> tuple[set[_Position], set[_Position]]:
-            allows = {position for position in state.positions if self.verdicts[position[0]] == ALLOW}
-            return set(state.positions) - allows, allows
-
-        (new_strict, new_allows), (old_strict, old_allows) = split(new), split(old)
-        return new.inherited >= old.inherited and new_strict >= old_strict and new_allows <= old_allows
+        if new.inherited < old.inherited:
+            return False
+        if any(self.verdicts[number] != ALLOW and (number, index) not in new.positions for number, index in old.positions):
+            return False
+        before = {number for number, _ in old.positions} | {number for number, one in enumerate(self._patterns) if one.floats}
+        for number, _ in new.positions - old.positions:  # it overrides the rules before it
+            holds = max(self.verdicts[number], new.inherited)
+            if any(earlier < number and self.verdicts[earlier] > holds for earlier in before):
+                return False
+        return True
 
 
 class RuleState:

@@ -31,9 +31,10 @@ from agentfsd.history.text_merge import merge_texts
 from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
 from agentfsd.repositories.before import OriginBefore
 from agentfsd.repositories.fitting import Fitted, Sides, fit
-from agentfsd.repositories.gathering import Workshops
+from agentfsd.repositories.gathering import Workshops, workplace
 from agentfsd.repositories.git_database_paths import Finder, rank_of
 from agentfsd.repositories.joined_history import REAL_DIRECTORY, Manner
+from agentfsd.repositories.merge_attributes import BY_LINES, FileRule, rules_in
 from agentfsd.repositories.reading import at
 from agentfsd.types import PathChange
 
@@ -105,6 +106,9 @@ def plan(
         planner.add_fits(fitted)
         planner.plan.conditions = as_read.conditions(change.path for change in fitted.fits)
         chosen = {} if as_branches else {path: pair for path, pair in pairs.items() if path not in fitted.decided}
+    if rule == "merge":
+        parted_paths = [path for path, pair in chosen.items() if _both_files(pair) and planner.drift.has_moved(pair)]
+        planner.file_rules = yield from rules_in(workplace(overlay.parts), overlay.trees.side(None), parted_paths)
     for done, pair in enumerate(chosen.values()):
         planner.add(pair)
         yield done, len(chosen), "comparing with the lower"
@@ -139,6 +143,7 @@ def _as_change(step: Step, lower: Tree) -> PathChange:
 class _Planner:
     def __init__(self, tree: Tree, rule: Rule, pairs: Iterable[EntryPair], as_read: LowerAsRead) -> None:
         self._tree, self._rule, self._as_read = tree, rule, as_read
+        self.file_rules: dict[bytes, FileRule] = {}
         self._displaced: set[bytes] = set()  # directories of the lower that are removed with everything in them
         self._puts: dict[bytes, Put] = {}
         self._links: dict[Inode, int] = {}  # files with hard links: their numbers in the plan
@@ -202,6 +207,11 @@ class _Planner:
             message = "changed on both sides, and what it was before is not kept"
             self.plan.conflicts.append(PathConflict(pair.path, "drift", message))
             return
+        rule = self.file_rules.get(pair.path, BY_LINES)
+        if rule.way == "whole":
+            self.plan.conflicts.append(PathConflict(pair.path, rule.kind, rule.message))
+            return
+        favor = "union" if rule.way == "union" else favor
         merged = merge_texts(base, content_of(pair.old), content_of(pair.new), favor)
         if merged is None:
             message = "changed in the real directory and in the branch, on the same lines or not as text"

@@ -13,7 +13,7 @@ from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge_records import MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.path_merger import PathMerger
 from agentfsd.history.paths import touches
-from agentfsd.repositories import fitting
+from agentfsd.repositories import fitting, merge_attributes
 from agentfsd.repositories.before import TreeBefore
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder
@@ -72,7 +72,9 @@ def merge(
         merger.outcome.conflicts.append(PathConflict(*clash, excerpt=merger.excerpt(clash.path, (base, ours, theirs))))
         yield 0, 0, "reading conflicts"
     merger.outcome.said += fitted.said
+    merger.outcome.unfinished += fitted.unfinished
     yield from merger.read()
+    merger.file_rules = yield from merge_attributes.rules_in(workshops.place, ours, merger.both_changed())
     for done, path in enumerate(sorted(their_changes)):
         merger.decide(path)
         yield done, len(their_changes), "merging"

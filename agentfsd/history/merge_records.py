@@ -65,6 +65,7 @@ class MergeOutcome:
     Attributes:
         decided: The conflicts that ``Rules.favor`` decided.
         marked: The files with conflict markers.
+        unfinished: The git databases in which a merge is left under way. `git merge --abort` may take it back.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -72,6 +73,7 @@ class MergeOutcome:
     decided: list[MergeDecision] = field(default_factory=list)
     marked: list[bytes] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories: what was done, a sentence each
+    unfinished: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

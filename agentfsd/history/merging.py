@@ -10,7 +10,7 @@ from typing import TypeVar
 from agentfsd.core import origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history.listed_changes import ListedChanges, list_changes
@@ -18,7 +18,9 @@ from agentfsd.history.merge import merge
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.paths import touches
 from agentfsd.repositories import git_database_paths
+from agentfsd.repositories.fitting import work_tree_in
 from agentfsd.repositories.gathering import Workshops
+from agentfsd.repositories.index_times import refreshed
 from agentfsd.repositories.telling import tell
 
 _T = TypeVar("_T")
@@ -145,7 +147,7 @@ def _attempt(
     with ExitStack() as held:
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
-        seen, now, merged = ours.head, ours, list[tuple[str, int]]()
+        seen, now, merged, unfinished = ours.head, ours, list[tuple[str, int]](), set[str]()
         for source in ids:
             name, theirs = overlay.refs.find(source).name, held.enter_context(overlay.trees.frozen(source))
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
@@ -173,10 +175,12 @@ def _attempt(
             if now is ours or now.read_only:
                 now = held.enter_context(overlay.trees.scratch(now))
             yield from _apply(now, theirs, outcome)
+            yield from _refresh_indexes(now, outcome.unfinished)
             result.take(name, (step.path for step in outcome.steps))
             result.said += outcome.said
             result.decided += [(name, decision) for decision in outcome.decided]
             result.marked += [(name, path) for path in outcome.marked]
+            unfinished |= {source} if outcome.unfinished else set()
             merged.append((source, theirs.head))
         if result.conflicts and not leave_conflicting:
             result.merged, result.left = [], result.merged + result.left
@@ -184,7 +188,8 @@ def _attempt(
         result.listed = yield from list_changes(overlay.parts, ours, now, result.sources)
         if not merged or dry_run:
             return result
-        merged = [] if wanted or rules.way == "beside" else merged
+        # Nothing records a merge that git has yet to finish: after `git merge --abort` the target lacks the source's commits.
+        merged = [] if wanted or rules.way == "beside" else [one for one in merged if one[0] not in unfinished]
         return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
 
 
@@ -229,6 +234,16 @@ def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[i
         transplant.remove(path, only_empty=True)
         origin.carry(theirs, tree, path)
         yield done, total, "applying"
+
+
+def _refresh_indexes(tree: Tree, databases: Iterable[bytes]) -> Generator[tuple[int, int, str], None, None]:
+    """Note in the index of each database what the tree shows of its files now, so that `git merge --abort` trusts them."""
+    for database in databases:
+        work_tree = work_tree_in(tree, database)
+        index = None if work_tree is None else (yield from refreshed(tree, database, work_tree))
+        if index is not None:
+            path = join(database, b"index")
+            Transplant(tree).take(path, tree.walk(path), content=index)
 
 
 def restore_paths(

@@ -22,6 +22,7 @@ from agentfsd.history.git_file_rules import git_favor, is_in_git
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.objects import Objects
 from agentfsd.repositories.commits import Clash
+from agentfsd.repositories.merge_attributes import BY_LINES, FileRule
 from agentfsd.repositories.reading import at
 
 
@@ -41,6 +42,7 @@ class PathMerger:
         self._our_moves: dict[bytes, bytes] = {}
         self._their_moves: dict[bytes, bytes] = {}
         self._decided: set[bytes] = set()
+        self.file_rules: dict[bytes, FileRule] = {}
         self.outcome = MergeOutcome()
 
     # -- what git has merged
@@ -77,6 +79,11 @@ class PathMerger:
                     self._blobs[inode] = self._objects.blob(content_of(inode))
                 yield done, len(files), "looking for renames"
             moves |= renames.find(self._objects, files, self._blobs)
+
+    def both_changed(self) -> list[bytes]:
+        """Return the paths at which lines of both sides may be merged."""
+        moved = [*self._our_moves.values(), *self._their_moves.values()]
+        return [*(path for path, pair in self._theirs.items() if path in self._ours and not _is_dir(pair.new)), *moved]
 
     # -- one path
 
@@ -227,8 +234,12 @@ class PathMerger:
         if binary or self._rules.whole_files:
             self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, theirs))
             return None
+        rule = self.file_rules.get(path, BY_LINES)
+        if rule.way == "whole":
+            self._conflict(path, rule.kind, rule.message, Step(path, theirs))
+            return None
         sides, favor = (was, here, there), self._rules.favor or git_favor(path)
-        merged = text_merge.merge_lines(self._objects, sides, "")
+        merged = text_merge.merge_lines(self._objects, sides, "union" if rule.way == "union" else "")
         if merged is not None:
             return merged
         kind, message = (

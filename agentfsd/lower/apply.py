@@ -13,6 +13,7 @@ from itertools import groupby
 import msgspec
 
 from agentfs_host import syscalls
+from agentfs_host.plain_paths import directory_beneath
 from agentfsd.domain_errors import Refusal
 from agentfsd.lower import lower_attributes
 from agentfsd.lower.commit_journal import AttributeChange, Journal, Move, Times
@@ -200,7 +201,8 @@ class Moves:
             progress: called with the number of moves after each directory.
 
         Raises:
-            Refusal: something else now has the name of an original. Everything else was undone.
+            Refusal: somebody changed what the commit made, or something else has the name of an original. That is left alone;
+                everything else was undone.
         """
         blocked = []
         for change in sorted(self._journal.changes, key=lambda change: change.path):
@@ -212,7 +214,22 @@ class Moves:
         for times in sorted(self._journal.directories, key=lambda times: times.path, reverse=True):
             self._set_times(times)
         if blocked:
-            raise _in_the_way(self._journal, blocked[::-1], self._original(blocked[-1]))
+            raise self._in_the_way(blocked[::-1])
+
+    def _in_the_way(self, blocked: list[Move]) -> Refusal:
+        first = next((move for move in blocked if _look(self._staging, self._original(move)) is not None), None)
+        if first is None:
+            first, where = blocked[0], "it has no original: the commit made it"
+        else:
+            where = (
+                f"its original is .agentfs/{os.fsdecode(self._journal.staging)}/{os.fsdecode(self._original(first))} in the lower"
+            )
+        return Refusal(
+            errno.EEXIST, "in-the-way",
+            f"{len(blocked)} files were left as they are because somebody changed them or made others there meanwhile, "
+            f"{os.fsdecode(first.path)!r} among them; all else was undone",
+            f"{where}; move what is there away and abort again",
+        )  # fmt: skip
 
     def _change_back(self, change: AttributeChange, old: FileAttributes) -> None:
         try:
@@ -224,27 +241,47 @@ class Moves:
                 raise
 
     def _undo_move(self, move: Move, fd: int) -> bool:
-        """Undo one move. Return False if something else has the original's name."""
+        """Undo one move. Return False if something else has the original's name, or somebody changed what the commit made."""
         original = _look(self._staging, self._original(move))
         if original is not None and original.st_ino == move.ino:
             return True  # the move was never made, or it is already undone
         there = _look(fd, name_of(move.path)) if fd >= 0 else None
         ours = there is not None and there.st_ino == move.ino
+        if ours and self._is_changed(move, fd, name_of(move.path)):
+            return False
         if original is None:
-            if ours and _look(self._staging, move.staged) is None:
-                self._rename_new(fd, name_of(move.path), self._staging, move.staged)
-            return True
+            return not ours or _look(self._staging, move.staged) is not None or self._take_out(move, fd)
         if fd < 0:
             return False
         if there is not None and not ours:
             return not self._journal.exchange and there.st_ino == original.st_ino
         return self._put_back(move, fd, there, original)
 
+    def _is_changed(self, move: Move, fd: int, name: bytes) -> bool:
+        """Return whether somebody wrote to the file, or into the directory, that the commit moved into the lower."""
+        info = _look(fd, name)
+        if info is None or info.st_ino != move.ino:
+            return True
+        if stat.S_ISDIR(info.st_mode):
+            return self._journal.staged_ns > 0 and _has_newer(fd, name, self._journal.staged_ns)
+        return move.size >= 0 and (info.st_size, info.st_mtime_ns) != (move.size, move.mtime_ns)
+
+    def _take_out(self, move: Move, fd: int) -> bool:
+        """Take out a file that had no original. Return False, and leave it, if somebody writes to it at this moment."""
+        self._rename_new(fd, name_of(move.path), self._staging, move.staged)
+        if not self._is_changed(move, self._staging, move.staged):
+            return True
+        self._rename_new(self._staging, move.staged, fd, name_of(move.path))
+        return False
+
     def _put_back(self, move: Move, fd: int, there: os.stat_result | None, original: os.stat_result) -> bool:
         name, out = name_of(move.path), self._original(move)
         if there is not None and self._journal.exchange:
             syscalls.rename(self._staging, out, fd, name, syscalls.EXCHANGE)
-            return True
+            if not self._is_changed(move, self._staging, out):
+                return True
+            syscalls.rename(self._staging, out, fd, name, syscalls.EXCHANGE)  # somebody writes to it at this moment
+            return False
         if there is not None and not _either_is_directory(there, original):
             os.rename(out, name, src_dir_fd=self._staging, dst_dir_fd=fd)
             return True
@@ -309,16 +346,33 @@ def _without_their_times(old: FileAttributes, info: os.stat_result, change: Attr
     return msgspec.structs.replace(old, atime_ns=info.st_atime_ns, mtime_ns=info.st_mtime_ns)
 
 
+def _has_newer(fd: int, name: bytes, since_ns: int) -> bool:
+    """Return whether something in a directory, at any depth, was changed after a time. Ignore what may not be listed. Of a file
+    with several names only the content counts, since our own work on another name may have changed its ctime.
+    """
+    todo = [name]
+    while todo:
+        place = todo.pop()
+        try:
+            inner = directory_beneath(fd, place)
+        except (PermissionError, FileNotFoundError):
+            continue
+        try:
+            for entry in os.listdir(b"/proc/self/fd/%d" % inner):
+                info = _look(inner, entry)
+                if info is None:
+                    continue
+                is_directory = stat.S_ISDIR(info.st_mode)
+                if (info.st_mtime_ns if info.st_nlink > 1 and not is_directory else info.st_ctime_ns) > since_ns:
+                    return True
+                if is_directory:
+                    todo.append(place + b"/" + entry)
+        except PermissionError:
+            continue
+        finally:
+            os.close(inner)
+    return False
+
+
 def _either_is_directory(one: os.stat_result, two: os.stat_result | None) -> bool:
     return stat.S_ISDIR(one.st_mode) or (two is not None and stat.S_ISDIR(two.st_mode))
-
-
-def _in_the_way(journal: Journal, blocked: list[Move], original: bytes) -> Refusal:
-    first = blocked[0]
-    return Refusal(
-        errno.EEXIST, "in-the-way",
-        f"{len(blocked)} files cannot be put back because somebody else made others there meanwhile, {os.fsdecode(first.path)!r} "
-        "among them; all else was undone",
-        f"its original is .agentfs/{os.fsdecode(journal.staging)}/{os.fsdecode(original)} in the lower; move what is there away "
-        "and abort again",
-    )  # fmt: skip

@@ -36,6 +36,9 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
 
     ``ino`` is the inode number of the staged file. It is 0 if the commit only removes the path; the original is then moved to the
     staged name.
+
+    ``size`` and ``mtime_ns`` are those of a staged regular file: somebody who writes to it after the move changes them. ``size``
+    is -1 for what is no regular file, and in journals of earlier versions.
     """
 
     path: bytes
@@ -43,6 +46,8 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     ino: int
     found: Identity  # identity of the original, read while staging
     strict: bool  # whether to stop with Drifted if something else is there when it is moved
+    size: int = -1
+    mtime_ns: int = 0
 
 
 class AttributeChange(msgspec.Struct, frozen=True, array_like=True):
@@ -76,6 +81,7 @@ class Journal(msgspec.Struct, frozen=True):
     directories: list[Times] = []  # original times of the directories that contain moves and of directories that are moved
     paths: int = 0  # number of paths, including those inside new directories
     size_bytes: int = 0
+    staged_ns: int = 0  # change time when all was staged, by the clock of the lower's file system; 0 if it is not known
     version: int = _VERSION
 
 
@@ -132,7 +138,7 @@ def load(directory: str) -> JournalFile | None:
             continue
         try:
             journal = msgspec.msgpack.decode(content, type=Journal)
-        except msgspec.DecodeError as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise _unreadable(_path(directory, phase), str(exc)) from exc
         if journal.version != _VERSION:
             raise _unreadable(_path(directory, phase), f"version {journal.version}")

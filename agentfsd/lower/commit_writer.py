@@ -98,13 +98,14 @@ class LowerCommit:
             staging.put_inside(survey.inside, telling.step)
             staging.finish()
             syscalls.sync_filesystem(fd)
+            moves, staged_ns = _with_written(moves, fd), _clock(fd)
             telling.tell()
         finally:
             os.close(fd)
         self._file.staged(
             msgspec.structs.replace(
                 begun, control=after, exchange=exchange, moves=moves, changes=survey.changes + changes,
-                directories=survey.directories, paths=telling.done, size_bytes=telling.size_bytes,
+                directories=survey.directories, paths=telling.done, size_bytes=telling.size_bytes, staged_ns=staged_ns,
             )
         )  # fmt: skip
 
@@ -295,6 +296,24 @@ def _stage_tops(survey: Survey, staging: Staging, telling: _Telling) -> tuple[li
         if isinstance(step, Put) and stat.S_ISDIR(step.attributes.mode):  # moving a directory may change its times
             changes.append(AttributeChange(step.path, Identity(number, 0, 0, 0), False, None, step.attributes))
     return moves, changes
+
+
+def _with_written(moves: list[Move], staging_fd: int) -> list[Move]:
+    """Return the moves with the sizes and times of their staged files, once these are final."""
+    found = []
+    for move in moves:
+        if move.ino:
+            info = os.stat(move.staged, dir_fd=staging_fd, follow_symlinks=False)
+            if stat.S_ISREG(info.st_mode):
+                move = msgspec.structs.replace(move, size=info.st_size, mtime_ns=info.st_mtime_ns)
+        found.append(move)
+    return found
+
+
+def _clock(staging_fd: int) -> int:
+    """Return the present time in ns as the file system of the staging directory records it."""
+    os.utime(staging_fd)
+    return os.fstat(staging_fd).st_ctime_ns
 
 
 def _control_after(before: Control, survey: Survey) -> Control:

@@ -8,6 +8,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agentfsd.repositories.merge_attributes import BY_LINES, rules_of
 from agentfsd.repositories.workshop import GitFailed, Workshop
 
 _CONFLICT = re.compile(r"CONFLICT \(([^)]*)\):? *(.*)", re.DOTALL)
@@ -33,7 +34,7 @@ class Difference(NamedTuple):
     new: Entry
 
 
-_IN_WORDS = {"content": "both sides changed the same lines", "add/add": "added on both sides"}
+_IN_WORDS = {"content": "both sides changed the same lines", "add/add": "added on both sides", "binary": "changed on both sides"}
 
 
 class Clash(NamedTuple):
@@ -48,12 +49,19 @@ class Clash(NamedTuple):
 class MergedTrees:
     """The result of git's merge of two commits.
 
-    ``stages``: the entries of a conflict by path and stage (1 base, 2 ours, 3 theirs).
+    Attributes:
+        stages: The entries of a conflict by path and stage (1 base, 2 ours, 3 theirs).
+        whole: The paths among these that are not merged by lines.
     """
 
     tree: bytes
     clashes: list[Clash] = field(default_factory=list)
     stages: dict[bytes, dict[int, Entry]] = field(default_factory=dict)
+    whole: set[bytes] = field(default_factory=set)
+
+    def undecided(self, favor: str) -> list[Clash]:
+        """Return the conflicts that *favor* leaves: union does not decide about a file that is not merged by lines."""
+        return [] if favor in ("ours", "theirs") else [one for one in self.clashes if not favor or one.path in self.whole]
 
 
 class Unrelated(Exception):
@@ -188,7 +196,9 @@ class Commits:
         labels = [self._label(name, commit) for name, commit in zip(names, (ours, theirs), strict=True)]
         try:
             more = ["--allow-unrelated-histories"] if unrelated else []
-            said, code = self._workshop.ask("merge-tree", "--write-tree", "-z", "--messages", *more, *labels, good=(0, 1))
+            said, code = self._workshop.ask(
+                "merge-tree", "--write-tree", "-z", "--messages", *more, *labels, good=(0, 1), in_tree=True
+            )
         except GitFailed as exc:
             if "unrelated histories" in str(exc):
                 self._walk("--quiet", ours, theirs)  # git takes histories of which a commit is missing for unrelated
@@ -198,7 +208,17 @@ class Commits:
         merged = MergedTrees(tree)
         if code:
             self._read_clashes(merged, rest)
+            self._explain(merged)
         return merged
+
+    def _explain(self, merged: MergedTrees) -> None:
+        """Say of conflicts that the attributes of a file are the reason."""
+        rules = rules_of(self._workshop, [clash.path for clash in merged.clashes if clash.kind in ("content", "binary")])
+        for number, clash in enumerate(merged.clashes):
+            rule = rules.get(clash.path)
+            if rule is not None and rule.way == "whole":
+                merged.clashes[number] = Clash(clash.path, rule.kind, rule.message)
+        merged.whole = {path for path, kind, _ in merged.clashes if kind == "binary" or rules.get(path, BY_LINES).way == "whole"}
 
     def _walk(self, *arguments: str | bytes) -> bytes:
         """Run `git rev-list`, and say it in one sentence if a commit is missing."""
@@ -242,8 +262,10 @@ class Commits:
         while at < len(fields) and fields[at]:
             count = int(fields[at])
             paths, text = fields[at + 1 : at + 1 + count], fields[at + 2 + count].decode("utf-8", "backslashreplace")
-            at += count + 3
-            if match := _CONFLICT.match(text):
+            name, at = fields[at + 1 + count], at + count + 3
+            if name == b"CONFLICT (binary)":
+                clashes |= {path: Clash(path, "binary", _IN_WORDS["binary"]) for path in paths}
+            elif match := _CONFLICT.match(text):
                 kind = _KINDS.get(match[1], match[1])
                 for path in paths:
                     clashes.setdefault(path, Clash(path, kind, _IN_WORDS.get(kind, match[2].strip())))
@@ -253,7 +275,7 @@ class Commits:
         """Return the tree of a merge in which *favor* (ours, theirs or union) decides the conflicts."""
         lines = []
         for path, stages in merged.stages.items():
-            entry = self._favourite(stages, favor)
+            entry = stages.get(3 if favor == "theirs" else 2, NOTHING) if path in merged.whole else self._favourite(stages, favor)
             mode, oid = entry if entry.oid else (b"0", self.zero)
             lines.append(b"0 " + self.zero + b"\t" + path + b"\0")
             lines.append(mode + b" " + oid + b"\t" + path + b"\0")

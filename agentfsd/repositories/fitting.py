@@ -3,6 +3,7 @@
 This module decides and changes nothing. The plain merge of files then skips every path that was decided here.
 """
 
+import itertools
 import os
 import stat
 import time
@@ -14,7 +15,7 @@ from agentfsd.core.inode import LowerIdentity
 from agentfsd.core.transplant import WantedAttributes, attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.repositories import gathering, logs_of_refs, reading
+from agentfsd.repositories import gathering, logs_of_refs, merge_attributes, reading
 from agentfsd.repositories.before import Before
 from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash
@@ -60,6 +61,7 @@ class Fitted:
         clashes: The conflicts.
         settled: The conflicts of files that a favoured side decided, or that conflict markers were left for.
         said: One sentence for each thing that was done.
+        unfinished: The databases in which a merge of git is left under way, with conflict markers.
     """
 
     decided: set[bytes] = field(default_factory=set)
@@ -67,6 +69,7 @@ class Fitted:
     clashes: list[Clash] = field(default_factory=list)
     settled: list[Clash] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    unfinished: list[bytes] = field(default_factory=list)
 
 
 class Sides(NamedTuple):
@@ -113,9 +116,19 @@ def fit(
         if obstacles:
             fitted.clashes += obstacles
             fitted.decided |= {join(database, name) for name in inside if kind_of(name) in _OURS_ALONE}
+            if always and theirs.under_way:
+                fitted.decided |= set(_working_files(sides.theirs, database, his))
         elif always or touched or _has_new_commits(base, ours) or _needs_git(ours, theirs, manner):
             yield from _Fitter(workshops, parts, sides, (base, ours, theirs), (mine, his), fitted).fit(inside, touched, manner)
     return fitted
+
+
+def _working_files(tree: Tree, database: bytes, changes: Changes) -> Iterator[bytes]:
+    """Yield the changed paths of a database's working files. They are no conflicts while git has something to finish there."""
+    work_tree = work_tree_in(tree, database)
+    for path in changes if work_tree is not None else ():
+        if path.startswith(work_tree + b"/" if work_tree else b"") and not (path + b"/").startswith(database + b"/"):
+            yield path
 
 
 def _needs_git(ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> bool:
@@ -245,6 +258,9 @@ class _Fitter:
         workshop = self._workshops.at(self._path, self._ours.format)
         bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
         lowers = gathering.lower_objects(self._parts, trees, self._path)
+        work_tree = None if self._ours.bare else work_tree_in(self._sides.ours, self._path)
+        paths = itertools.chain(self._mine, self._his)
+        attributes = yield from merge_attributes.find(self._sides.ours, self._path, work_tree, paths)
         sides = (self._base, self._ours, self._theirs)
         self._coming = self._find_coming(inside)
         coming = {name[len(b"objects/") :] for name in self._coming} & bundle.contents.keys()
@@ -252,6 +268,8 @@ class _Fitter:
         def work() -> Joined:
             workshop.begin(bundle, lowers, coming if len(coming) > FEW else ())
             workshop.cut(side.shallow for side in sides)
+            if attributes is not None:
+                workshop.apply(attributes)
             joined = Joiner(workshop, *sides, manner).join()
             joined.pack = workshop.pack
             return joined
@@ -318,6 +336,7 @@ class _Fitter:
         if joined.head:
             self._write(b"HEAD", joined.head + b"\n")
         if joined.stages:
+            self._fitted.unfinished.append(self._path)
             self._write(b"MERGE_HEAD", joined.theirs + b"\n")
             self._write(b"MERGE_MODE", b"")
             self._write(b"ORIG_HEAD", joined.was + b"\n")

@@ -21,7 +21,7 @@ class Workshops:
     """
 
     def __init__(self, parts: Parts) -> None:
-        self._place = workplace(parts)
+        self.place = workplace(parts)
         self._made: dict[bytes, Workshop] = {}
 
     def __enter__(self) -> "Workshops":
@@ -44,7 +44,7 @@ class Workshops:
             return found
         if found is not None:
             found.close()
-        self._made[database] = Workshop(self._place, form)
+        self._made[database] = Workshop(self.place, form)
         return self._made[database]
 
 

@@ -230,8 +230,8 @@ class Joiner:
             joined.tree, joined.stages, joined.theirs, joined.clashes = merged.tree, merged.stages, his, []
             joined.settled += merged.clashes
             return
-        if merged.stages and not manner.favor:
-            joined.clashes = merged.clashes
+        if undecided := merged.undecided(manner.favor):
+            joined.clashes = undecided
             return
         joined.settled += merged.clashes
         tree = self._commits.settle(merged, manner.favor) if merged.stages else merged.tree
@@ -270,8 +270,8 @@ class Joiner:
                 for tip in (mine, commit)
             ]
             merged = self._commits.merge(sides[0], sides[1], self._manner.names)
-            if merged.stages and not self._manner.favor:
-                self.joined.clashes = merged.clashes
+            if undecided := merged.undecided(self._manner.favor):
+                self.joined.clashes = undecided
                 return
             self.joined.settled += merged.clashes
             tree = self._commits.settle(merged, self._manner.favor) if merged.stages else merged.tree

@@ -12,15 +12,16 @@ from agentfsd.repositories.reading import GitDatabase
 def find_obstacles(base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> list[Clash]:
     """Return what stands in the way of a merge. Each message ends with what to do.
 
-    Of the kinds, ``repository`` and ``locked`` are decided by no option of a merge.
+    Of the kinds, ``repository`` and ``locked`` are decided by no option of a merge. Something under way in theirs is of the kind
+    ``under-way``, which a favoured side decides; but not for the real directory, where files with conflict markers have no place.
     """
-    clashes = []
+    clashes, into_real = [], manner.names[0] == REAL_DIRECTORY
     for side, name in zip((ours, theirs), manner.names, strict=True):
         clashes += _obstacles_of(side, name)
         what = side.under_way[0] if side.under_way else ""
-        if what and (side is ours or (side.under_way != base.under_way and not manner.favor)):
+        if what and (side is ours or (side.under_way != base.under_way and (into_real or not manner.favor))):
             text = f"{what} is under way in {name}: finish it, or end it with {command_in(name, side.path, ENDED_BY[what])}"
-            clashes.append(Clash(side.path, "repository" if side is ours else "under-way", text))
+            clashes.append(Clash(side.path, "repository" if side is ours or into_real else "under-way", text))
     if ours.format != theirs.format:
         text = f"object ids are {ours.format} here and {theirs.format} there: git cannot merge such repositories"
         clashes.append(Clash(ours.path, "repository", text))

@@ -2,8 +2,9 @@
 
 No configuration of a workspace applies.
 
-No setting, hook, filter, attribute or path of a workspace gets in: the settings are our own, there is no work tree, and the
-object directories are made of plain files and of descriptors. git never fetches an object that is missing.
+No setting, hook, filter or path of a workspace gets in: the settings are our own, and the object directories are made of plain
+files and of descriptors. The work tree has nothing but files of attributes, and no command that these name is defined. git never
+fetches an object that is missing.
 """
 
 import os
@@ -51,6 +52,20 @@ class Bundle(NamedTuple):
         self.descriptors.clear()
 
 
+class AttributeFiles(NamedTuple):
+    """What git reads the attributes of files from.
+
+    Attributes:
+        files: The content of ``.gitattributes`` files, by path in the work tree.
+        information: The content of ``info/attributes``.
+        settings: The content of the repository's ``config``, if it defines merge drivers.
+    """
+
+    files: dict[bytes, bytes]
+    information: bytes = b""
+    settings: bytes = b""
+
+
 class Workshop:
     """A bare repository in a temporary directory; a context manager that removes it. Only one thread at a time may use it.
 
@@ -77,6 +92,8 @@ class Workshop:
         self._visible: set[str] = set()
         self.known: dict[bytes, str] = {}  # where an object file is, by its path below an objects directory
         self.pack: Pack | None = None
+        self.has_attributes = False
+        self.drivers: frozenset[bytes] = frozenset()  # names of merge drivers that the repository defines; never run
         self.form = form
         self.path = _directory(place)
         self.objects = ""
@@ -86,6 +103,7 @@ class Workshop:
             "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_ATTR_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
             "GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_OPTIONAL_LOCKS": "0", "GIT_DIR": self.path,
         }  # fmt: skip
+        self._in_tree: dict[str, str] = {}
         if bundle is not None:
             try:
                 self.begin(bundle, lowers)
@@ -216,6 +234,10 @@ class Workshop:
                 os.unlink(os.path.join(self.path, name))
             except FileNotFoundError:
                 pass
+        if self.has_attributes:
+            for name in ("tree", "info"):
+                shutil.rmtree(os.path.join(self.path, name), ignore_errors=True)
+            self.has_attributes, self.drivers, self._in_tree = False, frozenset(), {}
 
     @staticmethod
     def _write(directory: bytes, path: bytes, data: bytes) -> None:
@@ -247,28 +269,63 @@ class Workshop:
             with open(os.path.join(self.path, "shallow"), "wb") as file:
                 file.write(b"".join(sorted(lines)))
 
+    def apply(self, attributes: AttributeFiles) -> None:
+        """Let git follow these attributes in this merge, where it is started with in_tree.
+
+        A driver that the repository's settings define fails at once here: git takes the file for a conflict, and keeps ours.
+
+        Raises:
+            GitFailed: git cannot read the settings, or a path is too long.
+        """
+        self.has_attributes = True
+        tree = os.path.join(self.path, "tree")
+        files = {b"tree/" + name: data for name, data in attributes.files.items()}
+        for name, data in (files | {b"info/attributes": attributes.information}).items():
+            place = os.path.join(os.fsencode(self.path), name)
+            try:
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+                with open(place, "wb") as file:
+                    file.write(data)
+            except OSError as exc:
+                raise GitFailed(f"the attributes in {os.fsdecode(name)} cannot be used: {exc.strerror}") from None
+        os.makedirs(tree, exist_ok=True)
+        if attributes.settings:
+            said = self.git("config", "--file", "-", "--list", "-z", "--name-only", data=attributes.settings)
+            keys = [key for key in said.split(b"\0") if key.startswith(b"merge.") and key.endswith(b".driver")]
+            self.drivers = frozenset(key[len(b"merge.") : -len(b".driver")] for key in keys)
+        self._in_tree = {"GIT_WORK_TREE": tree, "GIT_CONFIG_COUNT": str(len(self.drivers))}
+        for number, name in enumerate(sorted(self.drivers)):
+            self._in_tree[f"GIT_CONFIG_KEY_{number}"] = f"merge.{os.fsdecode(name)}.driver"
+            self._in_tree[f"GIT_CONFIG_VALUE_{number}"] = "false"
+
     # -- git
 
-    def git(self, *arguments: str | bytes, data: bytes = b"", good: tuple[int, ...] = (0,), **more: str) -> bytes:
+    def git(
+        self, *arguments: str | bytes, data: bytes = b"", good: tuple[int, ...] = (0,), in_tree: bool = False, **more: str
+    ) -> bytes:  # fmt: skip
         """Run git and return its output.
 
         Args:
             args: The arguments of git.
             data: Its standard input.
             good: The exit codes that mean success.
+            in_tree: Follow the attributes that apply() was given.
             more: Additional environment variables.
 
         Raises:
             GitFailed: git ended with another exit code, or not within TIMEOUT_S.
         """
-        return self.ask(*arguments, data=data, good=good, **more)[0]
+        return self.ask(*arguments, data=data, good=good, in_tree=in_tree, **more)[0]
 
-    def ask(self, *arguments: str | bytes, data: bytes = b"", good: tuple[int, ...] = (0,), **more: str) -> tuple[bytes, int]:
+    def ask(
+        self, *arguments: str | bytes, data: bytes = b"", good: tuple[int, ...] = (0,), in_tree: bool = False, **more: str
+    ) -> tuple[bytes, int]:  # fmt: skip
         """Run git as git() does, and return its output and exit code."""
+        environment = self._environment | (self._in_tree if in_tree else {}) | more
         try:
             done = subprocess.run(
-                ["git", *arguments], input=data, capture_output=True, env=self._environment | more, cwd=self.path,
-                pass_fds=self._held, timeout=TIMEOUT_S, check=False,
+                ["git", *arguments], input=data, capture_output=True, env=environment,
+                cwd=environment.get("GIT_WORK_TREE", self.path), pass_fds=self._held, timeout=TIMEOUT_S, check=False,
             )  # fmt: skip
         except FileNotFoundError:
             raise GitFailed("git is not installed") from None

@@ -47,8 +47,9 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``base`` is the ref it was created from ("" for the bare lower), and ``changed`` the number of changes since then: the paths
     that DaemonOperations.changes(own=True) returns. ``counted`` is false if counting them would take too long: ``changed`` is
     then the number of stored changes, which may be higher. ``repositories`` says what was committed with git since then.
-    ``last`` is the id of its newest snapshot, or of the snapshot it was created from, or "". ``last_name`` and ``last_ns`` are
-    the name and time of that snapshot. ``changed_ns`` is the time of the last change in the branch, 0 if it is not known.
+    ``last`` is the id of the newest snapshot in its history, or of the snapshot it was created from, or "". ``last_name`` and
+    ``last_ns`` are the name and time of the newest snapshot that was taken of it, "" and 0 if there is none. ``changed_ns`` is
+    the time of the last change in the branch, 0 if it is not known.
     """
 
     name: str

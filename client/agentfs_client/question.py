@@ -176,7 +176,7 @@ def delivery() -> Iterator[None]:
     """Turn every failure to get a reply into an AgentFSError."""
     try:
         yield
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon's answer cannot be read: {exc}") from exc
     except AgentFSError:
         raise

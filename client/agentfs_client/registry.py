@@ -88,5 +88,5 @@ def read_record(path: str) -> DaemonRecord | None:
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=DaemonRecord)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

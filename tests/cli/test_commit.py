@@ -169,6 +169,8 @@ def test_a_clash_of_lines_is_listed_and_nothing_is_written(project: Mounted) -> 
     refused = project.cli("commit", "fix", "--merge", check=False)
     assert refused.returncode == 1
     assert "content   one" in refused.stdout
+    assert "--force overwrites them; or edit" in refused.stderr
+    assert "--merge" not in refused.stderr
     assert (project.lower / "two").exists()
 
 

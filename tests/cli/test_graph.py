@@ -1,5 +1,9 @@
 """Histories as they are drawn."""
 
+import msgspec
+
+from agentfs_client import wire
+from agentfsd.cli.commands.cmd_log import _branch_text
 from agentfsd.cli.output.history_graph import GraphNode, draw
 
 
@@ -32,3 +36,9 @@ def test_a_merge_of_three() -> None:
 
 def test_what_is_not_shown_has_no_line() -> None:
     assert drawn(("b", "missing"), ("a", "")) == ["* b", "* a"]
+
+
+def test_a_branch_has_the_number_of_its_changes_where_they_were_counted() -> None:
+    branch = wire.Branch(name="one", id="1", base="main", created_ns=0, changed=1)
+    assert _branch_text(branch) == "branch one: 1 change since main"
+    assert _branch_text(msgspec.structs.replace(branch, changed=37, counted=False)) == "branch one: changes since main"

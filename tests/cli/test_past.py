@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.mounted import Mounted, agentfsd
+from tests.repositories.agents import git, start
 
 
 @pytest.fixture
@@ -224,6 +225,36 @@ def test_of_several_branches_those_with_conflicts_are_left_out_and_explained(pro
 
 def test_markers_are_told(project: Mounted) -> None:
     project.run("c", "sed", "-i", "s/^3$/drei/", "one", new=True)
+    dry = project.cli("merge", "a", "c", "--into", "main", "--markers", "--dry-run")
+    assert "conflict markers would be left in 1 file: one" in dry.stderr
     found = project.cli("merge", "a", "c", "--into", "main", "--markers")
     assert "conflict markers were left in 1 file: one" in found.stderr
     assert ">>>>>>> c\n" in (project.path / "one").read_text()
+
+
+def test_a_merge_of_git_with_markers_is_aborted_at_once_and_can_be_merged_again(
+    make_mount: Callable[..., Mounted], tmp_path: Path
+) -> None:
+    lower = tmp_path / "lower"
+    start(lower, {"text": "text\n"})
+    git(lower, "config", "user.name", "A")
+    git(lower, "config", "user.email", "a@x")
+    mounted = make_mount(lower)
+    for name in ("one", "two"):
+        script = f"echo {name} > text; echo new > {name}; git add -A; git commit -qm {name}"
+        mounted.run(name, "sh", "-ec", script, new=True)
+    mounted.cli("merge", "one", "--into", "main")
+    mounted.cli("commit", "main")
+    mounted.cli("merge", "two", "--into", "main", "--markers")
+    for options in ([], ["--force"]):
+        refused = mounted.cli("commit", "main", *options, "--dry-run", check=False)
+        assert "a merge is under way in main" in refused.stdout
+        assert "drift" not in refused.stdout
+        assert "--force" not in refused.stderr
+    assert "<<<<" not in (lower / "text").read_text()
+    mounted.run("main", "git", "merge", "--abort")
+    assert not (mounted.path / "two").exists()
+    mounted.cli("merge", "two", "--into", "main", "--theirs")
+    mounted.cli("commit", "main")
+    assert sorted(git(lower, "log", "--format=%s", "--no-merges").splitlines()) == ["one", "start", "two"]
+    assert (git(lower, "status", "--porcelain"), (lower / "text").read_text()) == ("", "two\n")

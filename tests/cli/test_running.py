@@ -1,5 +1,6 @@
 """run and shell on real mounts, in both kinds of view; and the one-step overlay of a directory that is not mounted."""
 
+import contextlib
 import json
 import os
 import pty
@@ -79,8 +80,15 @@ def test_terminal_passes_through(branched: Mounted, view: str) -> None:
         seen += os.read(terminal, 4096)
     os.write(terminal, b"typed\n")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    with contextlib.suppress(OSError):  # at its end
+        while more := os.read(terminal, 4096):
+            seen += more
     os.close(terminal)
     assert (branched.subtree("b") / "file").read_text() == "=typed=\n"
+    assert seen.decode().split("\r\n")[-3:-1] == [
+        "agentfsd: 1 change in branch b; the real files are as they were",
+        "  next: agentfsd diff b, agentfsd commit b, agentfsd discard b",
+    ]
 
 
 def test_command_starts_in_the_same_directory_of_its_branch(branched: Mounted, view: str) -> None:

@@ -27,6 +27,7 @@ def test_the_readmes_hook_leaves_no_more_than_the_readme_says(mounted: Mounted) 
         (mounted.path / "file").write_text(str(number))
         mounted.cli("snapshot create", "--tag", HOOK)
     assert names(mounted) == ["mine", "main-2", "main-6", "main-7", "main-8"]
+    assert "  NEW FILES  NEW BYTES  " in mounted.cli("snapshot list").stdout
     assert mounted.json("prune", "--no-keep-named", "--max-age", "0.001s")[0]["name"] == "mine"
     assert names(mounted) == ["main-2"]  # which was to be kept
 

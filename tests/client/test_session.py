@@ -180,8 +180,9 @@ def test_types_of_a_function_are_given_by_hand_and_strange_ones_refused() -> Non
         Snapshot.from_json(written.replace(Local.__qualname__.encode(), b"subprocess.Popen"))
     with pytest.raises(SessionFormatError, match="not as that type is now"):
         Snapshot.from_json(written.replace(b'{"x":1}', b'{"x":"?"}'), types=[Local])
-    with pytest.raises(SessionFormatError, match="not a snapshot of a session"):
-        Snapshot.from_json(b"{}")
+    for other in (b"{}", b'{"sn\xafpshot_id": 1}', b'{"snapshot_id": "\xaf"}'):
+        with pytest.raises(SessionFormatError, match="not a snapshot of a session"):
+            Snapshot.from_json(other)
     session[object].append(object())
     with pytest.raises(TypeError, match="object cannot be written as JSON"):
         session.snapshot().to_json()

@@ -38,7 +38,7 @@ def test_a_commit_refuses_what_runs_on_the_persons_side(repository: Mounted, nam
     refused = repository.cli("commit", "b", check=False)
     assert refused.returncode == 1
     assert path in refused.stdout
-    assert "--hooks" in refused.stderr
+    assert "--hooks" in refused.stderr and "agentfsd diff --patch b\n" in refused.stderr
     assert not (repository.lower / "new").exists()
     assert "executed" in repository.cli("commit", "b", "--dry-run", check=False).stdout
     repository.cli("commit", "b", "--hooks")

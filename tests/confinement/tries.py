@@ -586,7 +586,7 @@ def write_into_the_home() -> None:
     mark("write_into_the_home", f"{HOME}/.bashrc")
 
 
-@attempt
+@marking
 def remove_from_the_home() -> None:
     os.unlink(f"{HOME}/victim")
 

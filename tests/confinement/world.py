@@ -229,6 +229,9 @@ class World:
             victim = self.lower / "victims" / name
             if not victim.is_file() or victim.read_text() != "as it was\n":
                 seen[name] = "removed or changed the real file"
+        victim = self.home / "victim"
+        if not victim.is_file() or victim.read_text() != "as it was\n":
+            seen["remove_from_the_home"] = "removed or changed the real file"
         return seen
 
     def _real_files(self) -> Iterator[Path]:
@@ -237,5 +240,8 @@ class World:
                 if os.path.samefile(directory, self.home):
                     names[:] = set(names) - {"work"}
                 if os.path.samefile(directory, self.state().state):
-                    names[:] = set(names) - {"objects"}  # contents of the branch itself
+                    names[:] = set(names) - {
+                        "objects",
+                        "homes",
+                    }  # what the branch itself holds
                 yield from (Path(directory, name) for name in files)

@@ -51,3 +51,14 @@ def test_a_slow_request_is_noted_with_what_it_was_about(tmp_path: Path) -> None:
         daemon.create_branch("one")
         (slow,) = daemon.status().slow
         assert (slow.request, slow.where, slow.pid) == ("branch.create", "one", os.getpid())
+
+
+def test_the_last_snapshot_of_a_branch_is_one_that_was_taken_of_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as (path, _), ControlClient.connect(path) as daemon:
+        daemon.create_snapshot("main", "of-main")
+        daemon.create_branch("one")
+        assert {branch.name: branch.last_name for branch in daemon.list_branches()} == {"main": "of-main", "one": ""}
+        taken = daemon.create_snapshot("one")
+        shown = daemon.show_branch("one")
+        assert (shown.last_name, shown.last_ns) == (taken.name, taken.created_ns)
+        assert daemon.show_branch("main").last_name == "of-main"

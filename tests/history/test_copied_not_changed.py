@@ -72,7 +72,7 @@ def test_it_is_in_no_commit(project: Mounted) -> None:
 def test_times_alone_are_committed_as_times(project: Mounted) -> None:
     before = (project.lower / "read").stat()
     os.utime(project.subtree("one") / "read", (1, 1))
-    assert [found["path"] for found in project.json("commit", "one")["changed"]] == ["read"]
+    assert project.json("commit", "one")["changed"] == []  # as `diff` counts
     after = (project.lower / "read").stat()
     assert (after.st_ino, after.st_mtime) == (before.st_ino, 1)
 

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -357,7 +358,10 @@ def test_a_journal_that_cannot_be_read_or_followed_is_said_so(workspace: Workspa
         assert caught.value.code == "staging-gone"
     (journal,) = workspace.state.iterdir()
     assert str(journal) in caught.value.hint
-    for content in (b"", b"\xff" * 100, journal.read_bytes()[:-1]):
+    kept = journal.read_bytes()
+    no_utf8 = kept.replace(b"\xa6branch\xa1b", b"\xa6branch\xa1\xaf")
+    assert no_utf8 != kept
+    for content in (b"", b"\xff" * 100, kept[:-1], no_utf8):
         journal.write_bytes(content)
         with pytest.raises(Refusal) as caught:
             commit_writer.pending(str(workspace.state))
@@ -509,6 +513,62 @@ def test_an_abort_overwrites_nobody(workspace: Workspace) -> None:
     assert not workspace.abort()
     assert (workspace.root / "file").read_text() == "old"
     assert (workspace.root / "dir" / "sub" / "leaf").read_text() == "leaf"
+    workspace.check_no_trace()
+
+
+def interrupted(workspace: Workspace, *steps: Step) -> None:
+    """A commit that was killed when all names had changed."""
+    commit = workspace.stage(*steps)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(syscalls, "sync_filesystem", die)
+        with pytest.raises(KeyboardInterrupt):
+            commit.apply()
+
+
+def append(path: Path) -> None:
+    with path.open("a") as file:
+        file.write("theirs")
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize(
+    ("path", "edit"),
+    [
+        ("file", append),
+        ("file", lambda path: os.truncate(path, 1)),
+        ("file", lambda path: path.write_text("NEW")),
+        ("dir/new", append),
+        ("dir/sub/leaf", lambda path: path.write_text("theirs")),  # which the commit has removed
+        ("made/in/side", lambda path: path.write_text("theirs")),
+        ("made/in/theirs", lambda path: path.write_text("theirs")),
+    ],
+)
+def test_an_abort_leaves_what_somebody_has_edited_since(
+    workspace: Workspace, exchange: bool, path: str, edit: Callable[[Path], object], request: pytest.FixtureRequest
+) -> None:
+    if not exchange:
+        request.getfixturevalue("no_exchange")
+    tree = [Put(name.encode(), attributes(DIRECTORY)) for name in ("made", "made/in")]
+    interrupted(workspace, put("file"), put("dir/new"), Remove(b"dir/sub/leaf"), *tree, put("made/in/side"))
+    edited, moved = workspace.root / path, workspace.root / path.split("/in/")[0]
+    time.sleep(0.01)  # the clock of the file system moves on
+    edit(edited)
+    content = edited.read_text()
+    for _ in range(2):
+        with pytest.raises(Refusal) as caught:
+            workspace.abort()
+        assert (caught.value.code, caught.value.message.split()[0]) == ("in-the-way", "1")
+        assert str(moved.relative_to(workspace.root)) in caught.value.message
+        assert edited.read_text() == content
+    said = caught.value.hint.removeprefix("its original is ").partition(" in the lower")[0]
+    if path in ("file", "dir/sub/leaf"):
+        assert (workspace.root / said).read_text() == ("old" if path == "file" else "leaf")
+    else:
+        assert "no original" in caught.value.hint
+    moved.rename(workspace.state.parent / "away")
+    assert not workspace.abort()
+    assert workspace.names() == ["dir", "dir/sub", "dir/sub/leaf", "file"]
+    assert ((workspace.root / "file").read_text(), (workspace.root / "dir/sub/leaf").read_text()) == ("old", "leaf")
     workspace.check_no_trace()
 
 

@@ -124,6 +124,24 @@ def test_a_log_or_a_journal_that_has_lost_something_is_noticed(left: Path, tmp_p
     is_whole(path)
 
 
+def test_a_log_that_is_lost_before_the_journal_notes_the_commit_costs_nothing(tmp_path: Path) -> None:
+    """A daemon may be killed between the two: the journal has every record still, and nothing is called damaged."""
+    path = tmp_path / "meta.db"
+
+    def work(store: Store) -> None:
+        put(store)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(OperationJournal, "reset", lambda *_: os._exit(0))
+            store.commit()
+
+    killed(path, work)
+    log = Path(f"{path}-wal")
+    assert log.stat().st_size > 0
+    os.truncate(log, 0)
+    assert inspection.inspect(str(path)).damage == []
+    assert is_whole(path)
+
+
 def test_the_last_record_is_missed_although_nothing_follows_it(left: Path, tmp_path: Path) -> None:
     path = copied(left, tmp_path / "copy")
     harmed = Path(f"{path}{database.JOURNAL}")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import tree_diff
+from agentfsd.core import inode_stat, tree_diff
+from agentfsd.history.merge_records import Rules
 from agentfsd.repositories.telling import tell
 from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, git, start
@@ -71,7 +72,7 @@ def test_rounds_of_merging_all_and_taking_it_over_again(agents: Agents) -> None:
         tips |= work(agents, number)
         merged = agents.merge("one", "two", into="all")
         assert merged.conflicts == []
-        assert merged.said == ["two: 1 commit to main, merged"]
+        assert merged.said == ["one: 1 commit to main", "two: 1 commit to main, merged"]
         assert commit_lower(agents.opened, rule="refuse", ref="all").said == ["all: 3 commits to main"]
         check(agents, tips)
         for name in ("one", "two"):
@@ -93,3 +94,74 @@ def test_files_of_others_over_an_older_head_are_uncommitted_until_the_branch_tak
     assert git(place, "status", "--porcelain") == ""
     assert git(place, "rev-parse", "main") == git(agents.lower, "rev-parse", "main")
     check(agents, tips)
+
+
+def test_an_aborted_merge_counts_as_none_and_a_finished_one_is_not_merged_twice(agents: Agents) -> None:
+    agents.commit("one", {"a": "one\n"}, "one's")
+    tip = agents.commit("two", {"a": "two\n", "new": "new\n"}, "two's")
+    agents.merge("one", into="all")
+    for ending in ("abort", "continue"):
+        assert [path for _, path in agents.merge("two", into="all", rules=Rules(markers=True)).marked] == [b"a"]
+        place = agents.work("all")
+        git(place, "update-index", "-q", "--refresh", check=False)  # the copy has other inodes
+        (place / "a").write_text("both\n")
+        git(place, "add", "a")
+        git(place, "merge", f"--{ending}")
+        agents.keep("all")
+        assert (place / "new").exists() == (ending == "continue")
+    again = agents.merge("two", into="all", rules=Rules(favor="theirs"))
+    assert (again.conflicts, again.listed.changes, again.said) == ([], [], [])
+    assert agents.merge("two", into="all").how == "nothing"
+    place = agents.work("all")
+    assert tip in git(place, "rev-list", "HEAD").split()
+    assert (git(place, "status", "--porcelain"), (place / "a").read_text()) == ("", "both\n")
+
+
+@pytest.mark.parametrize(("form", "version"), [("sha1", 2), ("sha256", 4)])
+def test_the_index_of_a_merge_with_markers_knows_the_files_that_it_brought(tmp_path: Path, form: str, version: int) -> None:
+    agents = Agents(tmp_path)
+    start(agents.lower, {"a": "a\n", "dir/long name": "b\n"}, f"--object-format={form}")
+    git(agents.lower, "update-index", "--index-version", str(version))
+    agents.branch("one", "two")
+    agents.commit("one", {"a": "one\n", "dirty": "dirty\n"}, "one's")
+    agents.commit("two", {"a": "two\n", "dir/long name": "two's\n", "dir/long names": "new\n", "empty": ""}, "two's")
+    agents.opened.write("dir/long names", b"not as committed", "two")
+    agents.merge("two", into="one", rules=Rules(markers=True))
+    tree, place = agents.opened.tree("one"), agents.work("one")
+    noted = {}
+    for record in git(place, "ls-files", "--debug", "--stage").split("\n100"):
+        name, *fields = (line.split() for line in record.splitlines())
+        noted[" ".join(name[3:]), name[2]] = [word for field in fields for word in field]
+    for path in (b"dir/long name", b"empty"):
+        shown = inode_stat.attributes(tree.walk(path))
+        words = noted[path.decode(), "0"]
+        assert words[1] == "{}:{}".format(*divmod(shown.ctime_ns, 10**9))
+        assert words[3] == "{}:{}".format(*divmod(shown.mtime_ns, 10**9))
+        assert [words[at] for at in (7, 9, 11, 13)] == [
+            str(n & 0xFFFFFFFF) for n in (shown.ino, shown.uid, shown.gid, shown.size)
+        ]
+    assert noted["dir/long names", "0"][1] == "0:0"  # git has to look at what somebody changed
+    assert git(place, "fsck", "--strict", "--no-dangling") == ""
+    assert git(place, "status", "--porcelain").splitlines() == [
+        "UU a", 'M  "dir/long name"', 'AM "dir/long names"', "A  empty"
+    ]  # fmt: skip
+    agents.close()
+
+
+def test_an_unfinished_merge_does_not_reach_the_real_directory(agents: Agents) -> None:
+    agents.commit("one", {"a": "one\n"}, "one's")
+    agents.commit("two", {"a": "two\n", "new": "new\n"}, "two's")
+    agents.merge("one", into="all")
+    commit_lower(agents.opened, rule="refuse", ref="all")
+    agents.merge("two", into="all", rules=Rules(markers=True))
+    for rule in ("refuse", "merge", "force"):
+        refused = commit_lower(agents.opened, rule=rule, ref="all")  # type: ignore[arg-type]
+        assert [(found.path, found.kind) for found in refused.conflicts] == [(b".git", "repository")]
+        assert "`agentfsd run -b all -- git merge --abort`" in refused.conflicts[0].message
+    place = agents.work("all")
+    (place / "a").write_text("both\n")
+    git(place, "commit", "-qam", "merged")
+    agents.keep("all")
+    assert commit_lower(agents.opened, rule="refuse", ref="all").conflicts == []
+    assert git(agents.lower, "status", "--porcelain") == ""
+    assert (agents.lower / "a").read_text() == "both\n"

@@ -255,7 +255,7 @@ def test_who_is_bound_elsewhere_meanwhile_is_told_no_more(mounted: Mounted) -> N
     (mounted.subtree("b") / "x").touch()
     out, err = watcher.communicate(timeout=WAIT_S)
     assert out == ""
-    assert "bound to a branch since" in err
+    assert "you are bound to a branch now, and get no events of other branches" in err
 
 
 def test_watch_shows_lines_until_ctrl_c(mounted: Mounted) -> None:

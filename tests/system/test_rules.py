@@ -134,6 +134,8 @@ def test_nobody_outside_all_branches_is_ruled_unless_everybody_is(ruled: Mounted
     assert (ruled.path / ".env").read_text() == (ruled.path / "secrets" / "key").read_text() == SECRET
     ruled.cli("rules add", "--everybody", "hide second-*")
     assert not (ruled.path / "second-name").exists()
+    assert "processes in branch main; you are outside" in ruled.cli("rules test", ".env").stderr
+    assert ruled.cli("rules test", "-b", "main", ".env").stderr == ""
     ruled.cli("rules remove", "--everybody", "hide second-*")
     assert (ruled.path / "second-name").read_text() == SECRET
 
@@ -201,7 +203,7 @@ print(json.dumps([tried(read, 'plain'), tried(read, 'plain'), tried(write, 'sub/
     assert (first["path"], first["what"], first["branch"]) == ("plain", "read", branch)
     assert ruled.sh(branch, "cat secrets/README") == "read me\n"
     assert ruled.run(branch, *AGENTFSD, "asks", "answer", str(first["id"]), "allow", check=False).returncode == 1
-    ruled.cli("asks answer", str(first["id"]), "allow")
+    assert ruled.cli("asks answer", str(first["id"]), "allow").stdout.startswith("allowed until that process ends: ")
     second = asking(ruled, first["id"])
     assert (second["path"], second["what"]) == ("sub/new", "change")
     ruled.cli("asks answer", str(second["id"]), "deny", "--for", "rule")

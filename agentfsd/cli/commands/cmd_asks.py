@@ -18,6 +18,15 @@ _KEYS: dict[str, tuple[bool, _Lasts] | None] = {
     "a": (True, "once"), "s": (True, "session"), "r": (True, "rule"), "d": (False, "once"), "n": (False, "session"), "": None,
 }  # fmt: skip
 
+_DONE: dict[tuple[bool, _Lasts], str] = {
+    (True, "once"): "allowed until that process ends",
+    (False, "once"): "denied this time",
+    (True, "session"): "allowed to the branch until the daemon ends or rules change",
+    (False, "session"): "denied to the branch until the daemon ends or rules change",
+    (True, "rule"): "allowed for good, by a rule",
+    (False, "rule"): "denied for good, by a rule",
+}
+
 
 @click.group(cls=Group, invoke_without_command=True)
 @mount_option
@@ -56,8 +65,8 @@ def asks(ctx: click.Context, named: str | None, as_json: bool) -> None:
 @click.argument("answer", type=click.Choice(["allow", "deny"]))
 @click.option(
     "--for", "lasts", type=click.Choice(["once", "session", "rule"]), default="once", show_default=True,
-    help="once: this process and this path; session: every process of the branch, until the daemon ends or rules change; "
-    "rule: for good, by a rule of the branch about this path.",
+    help="once: this process and this path, until the process ends (deny: only this time); session: every process "
+    "of the branch, until the daemon ends or rules change; rule: for good, by a rule of the branch about this path.",
 )  # fmt: skip
 @mount_option
 def answer(number: int, answer: str, lasts: str, named: str | None) -> None:
@@ -98,7 +107,7 @@ def _meet(daemon: ControlClient, question: wire.PathQuestion) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         printing.detail(f"answer it: agentfsd asks answer {question.id} allow")
         return
-    prompt = "  [a]llow once, for the [s]ession, by a [r]ule; [d]eny once, [n]ever; Enter: leave it"
+    prompt = "  [a]llow until it ends, for the [s]ession, by a [r]ule; [d]eny this time, [n]ever; Enter: leave it"
     letter = click.prompt(prompt, default="", show_default=False, type=click.Choice(list(_KEYS)), show_choices=False, err=True)
     chosen = _KEYS[letter]
     if chosen is not None:
@@ -110,8 +119,7 @@ def _meet(daemon: ControlClient, question: wire.PathQuestion) -> None:
 
 def _answer(daemon: ControlClient, number: int, allow: bool, lasts: _Lasts) -> None:
     question = daemon.answer_ask(number, allow=allow, lasts=lasts)
-    done = "allowed" if allow else "denied"
-    printing.say(f"{done} ({lasts}): {question.command} ({question.pid}) wants to {_wish(question)}")
+    printing.say(f"{_DONE[allow, lasts]}: {question.command} ({question.pid}) wants to {_wish(question)}")
 
 
 def _wish(question: wire.PathQuestion) -> str:

@@ -71,9 +71,10 @@ def commit(
     merge_report.show(result, said, dry_run=dry_run, as_json=as_json)
     if result.conflicts:
         if not as_json:
-            merge_report.advise_executed(result)
+            merge_report.advise_executed(result, branch or daemon.hello.branch)
             if merge_report.advise_in_git(result):
-                printing.note("--merge merges them, --force overwrites them; or edit them in the branch")
+                merges = "" if merging else "--merge merges them, "
+                printing.note(f"{merges}--force overwrites them; or edit them in the branch")
             if any(conflict.kind == "history" for conflict in result.conflicts):
                 settled = f"agentfsd commit {branch or daemon.hello.branch}"
                 printing.note(f"`{settled} --merge` merges both histories, `{settled} --as-branches` keeps them side by side")

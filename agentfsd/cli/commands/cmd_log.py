@@ -16,7 +16,8 @@ from agentfsd.control import status_text
 def log(ref: str | None, named: str | None, as_json: bool) -> None:
     """Show the history of branches and snapshots as a graph.
 
-    The newest state comes first. With REF, it shows only the snapshots that led to REF.
+    The newest state comes first. With REF, it shows only the snapshots that led to REF. A branch has the number of changes that
+    `branch list` shows; none if counting them by path takes long. A snapshot has what was stored since the snapshot before.
 
     \b
     Example:
@@ -64,7 +65,7 @@ def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
 
 
 def _branch_text(branch: wire.Branch) -> str:
-    changes = f"{status_text.amount(branch)} {'change' if branch.changed == 1 else 'changes'}"
+    changes = printing.plural(branch.changed, "change") if branch.counted else "changes"
     git = "".join(f"; {status_text.in_repository(one.path_bytes, one.sentence)}" for one in branch.repositories)
     return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{git}"
 

@@ -116,14 +116,17 @@ def remove(texts: tuple[str, ...], branch: str | None, everybody: bool, named: s
 
 @rules.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, shell_complete=shell_completion.files)
-@click.option("-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="The branch; by default yours.")
+@click.option(
+    "-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="The branch; by default yours, or main."
+)
 @mount_option
 @json_option
 def test(paths: tuple[str, ...], branch: str | None, named: str | None, as_json: bool) -> None:
     """Say what the rules make of paths.
 
-    Paths are relative to the root of the workspace, whether they exist or not. One that ends with a slash is a
-    directory. The rule shown is the one that decides.
+    It says what holds for processes in a branch. Outside all branches, only rules with --everybody hold. Paths are relative
+    to the root of the workspace, whether they exist or not. One that ends with a slash is a directory. The rule shown is the
+    one that decides.
 
     \b
     Example:
@@ -131,10 +134,13 @@ def test(paths: tuple[str, ...], branch: str | None, named: str | None, as_json:
     """
     with client(named or click.get_current_context().obj) as daemon:
         verdicts = daemon.test_rules(paths, branch)
+        hello = daemon.hello
     if as_json:
         printing.as_json(plain(verdicts))
     else:
         printing.table(("path", "verdict", "by"), [(each.path, each.verdict, each.rule or "no rule") for each in verdicts])
+        if branch is None and not hello.bound:
+            printing.note(f"so it is for processes in branch {hello.branch}; you are outside, where only rules --everybody hold")
 
 
 def _rules(texts: Sequence[str]) -> list[str]:
@@ -148,7 +154,8 @@ def _rules(texts: Sequence[str]) -> list[str]:
 
 def _say(done: str, changed: Sequence[wire.RuleInScope]) -> None:
     if len(changed) > 1:
-        printing.say(f"{done} {len(changed)} rules for {_scope(changed[0])}; `agentfsd rules` lists them")
+        where = "; `agentfsd rules` lists them" if done == "added" else ""
+        printing.say(f"{done} {len(changed)} rules for {_scope(changed[0])}{where}")
     else:
         printing.say(f"{done} '{changed[0].verb} {changed[0].pattern}' for {_scope(changed[0])}")
 

@@ -29,7 +29,7 @@ def show_snapshots(snapshots: list[wire.BranchSnapshot], as_json: bool) -> None:
         (s.name, s.branch, str(s.file_count), status_text.size(s.bytes_changed), printing.when(s.created_ns), s.tag, s.id)
         for s in snapshots
     ]
-    printing.table(("snapshot", "branch", "files", "bytes", "created", "tag", "id"), rows)
+    printing.table(("snapshot", "branch", "new files", "new bytes", "created", "tag", "id"), rows)
 
 
 @snapshot.command()
@@ -67,6 +67,9 @@ def create(name: str | None, branch: str | None, tag: str, keep: bool, named: st
 @json_option
 def list_(branch: str | None, named: str | None, as_json: bool) -> None:
     """List snapshots, oldest first.
+
+    NEW FILES and NEW BYTES count what the branch stored since the snapshot before: 0 if nothing changed after that one.
+    `agentfsd diff SNAPSHOT` shows all in which a snapshot differs from the real directory.
 
     \b
     Example:

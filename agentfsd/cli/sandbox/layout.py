@@ -98,7 +98,9 @@ def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str], rule
     layered = next((place.path for place in places if place.how == "overlay"), "")
     pins = [
         path
-        for path in _pins([*shown, *(cover.path for cover in covers)], shown, table)
+        for path in _pins(
+            [*shown, *(cover.path for cover in covers), *(place.path for place in ruled if place in places)], shown, table
+        )
         if not is_within(path, layered or path + "/")
     ]
     return RunPlan(confinement, tuple(places), tuple(views), tuple(covers), tuple(pins))

@@ -56,7 +56,7 @@ class Snapshot:
         """
         try:
             record = msgspec.json.decode(data, type=_Record)
-        except msgspec.MsgspecError as exc:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
             raise SessionFormatError(f"this is not a snapshot of a session: {exc}") from exc
         known = {_name(kind): kind for kind in types}
         slices = dict(_items(slice_record, known) for slice_record in record.slices)

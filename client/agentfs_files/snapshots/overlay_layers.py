@@ -59,7 +59,7 @@ class Stack:
                 state = msgspec.json.decode(file.read(), type=LayerState)
         except FileNotFoundError:
             return None
-        except msgspec.MsgspecError as exc:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
             raise SnapshotError(f"{self._home}/state is damaged: {exc}") from exc
         if state.root != self._root:
             raise SnapshotError(f"the layers in {self._home} belong to {state.root}")

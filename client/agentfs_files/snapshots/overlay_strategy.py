@@ -121,7 +121,7 @@ class OverlayStrategy(Strategy):
         try:
             with open(os.path.join(ref, "layers"), "rb") as file:
                 return msgspec.json.decode(file.read(), type=list[str])
-        except (FileNotFoundError, msgspec.MsgspecError) as exc:
+        except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError) as exc:
             raise SnapshotNotFoundError(f"{ref} is damaged, or no longer kept") from exc
 
     def _drop_unused(self, refs: Iterable[str]) -> None:

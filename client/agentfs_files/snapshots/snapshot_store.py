@@ -67,7 +67,7 @@ class DirectorySnapshotStore:
             raise _unknown(snapshot_id) from None
         try:
             return msgspec.json.decode(data, type=FilesystemSnapshot)
-        except msgspec.MsgspecError as exc:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
             raise ValueError(f"{path} is not a record of a snapshot: {exc}") from exc
 
     def delete(self, snapshot_id: UUID) -> None:
