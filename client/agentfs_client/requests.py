@@ -341,7 +341,7 @@ class RulesTest(Request, frozen=True, kw_only=True, tag="rules.test"):
 class AsksList(Request, frozen=True, kw_only=True, tag="asks.list"):
     """Ask which processes wait for an answer because a rule says ``ask``. A bound caller sees those of its own branch.
 
-    With ``wait``, the reply comes as soon as one waits that is not in ``known``; on the socket only.
+    With ``wait``, the reply comes as soon as one waits that is not in ``known``; through the control file after a second at most.
     """
 
     branch: str | None = None
@@ -377,7 +377,7 @@ class Fsck(LongRequest, frozen=True, kw_only=True, tag="fsck"):
 
 
 class Events(Request, frozen=True, kw_only=True, tag="events"):
-    """Subscribe to the events of a branch; on the socket only.
+    """Subscribe to the events of a branch. Through the control file it comes after a second at most.
 
     The daemon sends EventsOk at once, then Events until the client closes its end, or Done if the branch is deleted. ``branch``
     None means every branch, or for a bound caller its own.

@@ -59,7 +59,10 @@ class RuleOperations:
     def list_asks(
         self, branch: str | None = None, *, wait: bool = False, known: Sequence[int] = ()
     ) -> Question[list[wire.PathQuestion]]:
-        """Return the processes that wait for an answer. With *wait*, return once there is one that is not in *known*."""
+        """Return the processes that wait for an answer. With *wait*, return once there is one that is not in *known*.
+
+        Through the control file this returns after a second at most, perhaps without a new one.
+        """
         return ask(wire.AsksList(branch=branch, wait=wait, known=list(known)), wire.AsksReply, lambda reply: reply.asks)
 
     @operation

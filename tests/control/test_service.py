@@ -15,6 +15,7 @@ from agentfs_client import wire
 from agentfsd.binding.table import Bindings
 from agentfsd.control.control_file import ControlFile
 from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.handlers import ask_requests
 from agentfsd.control.peer import Peer
 from agentfsd.control.service import ControlService
 from agentfsd.core import directory_entries
@@ -299,3 +300,16 @@ def test_paths_that_are_no_utf8_are_exact_in_both_encodings(service: ControlServ
         reply = wire.decode_reply(ask_raw(service, body))
         assert isinstance(reply, wire.ChangesReply)
         assert [change.path_bytes for change in reply.changes] == [name]
+
+
+def test_who_waits_for_questions_on_the_control_file_is_answered_soon(
+    service: ControlService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No signal ends a write(2) there: a process that is told to end would wait for the next question."""
+    monkeypatch.setattr(ask_requests, "_WAIT_S", 0.01)
+
+    async def wait() -> bytes:
+        with trio.fail_after(30):
+            return await service.answer(wire.encode(wire.AsksList(wait=True)), Peer(ME))
+
+    assert wire.decode_reply(trio.run(wait)) == wire.AsksReply(asks=[])

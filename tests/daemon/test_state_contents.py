@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,23 +62,26 @@ def test_what_somebody_else_has_mounted_there_is_left_alone(state: StateDirector
         ramdisk.mounts.unmount(inner.ramdisk)
 
 
-def test_an_ordinary_user_gets_a_sentence_and_no_ramdisk(tmp_path: Path) -> None:
+@pytest.fixture
+def theirs() -> Iterator[Path]:
+    """A directory of an ordinary user. Not in tmp_path, whose parent each session of pytest closes to others when it starts."""
     needs_root()
-    (tmp_path / "own").mkdir()
-    os.chown(tmp_path / "own", 65534, 65534)
-    for directory in (tmp_path, *tmp_path.parents):
-        if not directory.stat().st_mode & 0o001:
-            directory.chmod(directory.stat().st_mode | 0o011)
+    with tempfile.TemporaryDirectory(prefix="agentfsd-theirs-") as name:
+        os.chown(name, 65534, 65534)
+        yield Path(name)
+
+
+def test_an_ordinary_user_gets_a_sentence_and_no_ramdisk(theirs: Path) -> None:
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             os.setgid(65534)
             os.setuid(65534)
-            ramdisk.provide(str(tmp_path / "own" / "ramdisk"), MIB)
+            ramdisk.provide(str(theirs / "ramdisk"), MIB)
         except OSError as exc:
             code = 0 if exc.errno == errno.EPERM and "CAP_SYS_ADMIN" in str(exc) else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert os.listdir(tmp_path / "own") == []
+    assert os.listdir(theirs) == []

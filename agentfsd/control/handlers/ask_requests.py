@@ -1,6 +1,10 @@
 """Requests about processes that wait for an answer: which there are, and the answer. Nobody in a branch may answer."""
 
+import math
 import re
+
+import msgspec
+import trio
 
 from agentfs_client import wire
 from agentfsd.asking.questions import PendingQuestion
@@ -10,6 +14,8 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
 
+_WAIT_S = 1.0  # on the control file, where no signal ends a process that waits for its reply
+
 
 @control_operation(wire.AsksList, permission=own_branch("branch"), note=changes_nothing, cancellable=True, waits=True)
 async def list_asks(services: Services, request: wire.AsksList, context: RequestContext) -> wire.AsksReply:
@@ -18,7 +24,10 @@ async def list_asks(services: Services, request: wire.AsksList, context: Request
         waiting = services.questions.waiting(branch_id)
         if not request.wait or any(question.id not in request.known for question in waiting):
             return wire.AsksReply(asks=[_wire_ask(services, question) for question in waiting])
-        await services.questions.changed()
+        with trio.move_on_after(math.inf if context.channel is not None else _WAIT_S) as limit:
+            await services.questions.changed()
+        if limit.cancelled_caught:
+            request = msgspec.structs.replace(request, wait=False)
 
 
 @control_operation(wire.AsksAnswer, permission=unbound_only, note=noted_answer)
