@@ -257,9 +257,10 @@ class Moves:
             where = (
                 f"its original is .agentfs/{os.fsdecode(self._journal.staging)}/{os.fsdecode(self._original(first))} in the lower"
             )
+        count = "1 file was" if len(blocked) == 1 else f"{len(blocked)} files were"
         return Refusal(
             errno.EEXIST, "in-the-way",
-            f"{'1 file was' if len(blocked) == 1 else f'{len(blocked)} files were'} left alone because somebody changed what is there "
+            f"{count} left alone because somebody changed what is there "
             f"meanwhile, {os.fsdecode(first.path)!r} among them; all else was undone",
             f"{where}; move what is there away and abort again",
         )  # fmt: skip
