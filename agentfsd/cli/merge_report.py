@@ -45,6 +45,32 @@ def show(result: wire.MergeReply, said: str, *, dry_run: bool, as_json: bool) ->
     _show_decisions(result.decided, dry_run=dry_run)
 
 
+def show_end(result: wire.MergeReply, *, abort: bool, as_json: bool) -> None:
+    """Print how a commit into the real directory was ended that had been interrupted.
+
+    Args:
+        result: The daemon's reply.
+        abort: It was to be taken back, not to be finished.
+        as_json: Print all of it as JSON.
+    """
+    if as_json:
+        printing.as_json(plain(result))
+        return
+    count = printing.plural(len(result.changed), "change")
+    if result.conflicts:
+        rows = [(conflict.kind, printing.quoted(conflict.path_bytes), conflict.message) for conflict in result.conflicts]
+        printing.table(("conflict", "path", "why"), rows)
+        printing.note(f"{printing.plural(len(rows), 'conflict')}: the commit was not finished, and not taken back")
+        printing.note("`agentfsd commit --abort` takes it back and leaves these paths alone; then commit again with --merge")
+        printing.note("if they are only new files: move them away, and finish it with `agentfsd commit --resume`")
+    elif result.how != "nothing":
+        printing.say(f"{'took back' if abort else 'finished'} the commit into {result.into}: {count}")
+    elif abort:
+        printing.say(f"it is too late to take it back: the commit into {result.into} was complete, and is done: {count}")
+    else:
+        printing.say(f"it cannot be finished: the commit into {result.into} was not complete, and is taken back: {count}")
+
+
 def _show_conflicts(result: wire.MergeReply, *, dry_run: bool) -> None:
     if not result.conflicts:
         return

@@ -51,7 +51,7 @@ class WriteOutcome(NamedTuple):
     """The result of writing a commit, or of finishing or undoing one."""
 
     done: bool  # the lower has what was committed
-    conflicts: list[PathConflict]  # somebody changed these paths meanwhile; nothing was done
+    conflicts: list[PathConflict]  # somebody changed these paths meanwhile; nothing was changed
     originals: list[tuple[bytes, Identity]]  # files that were taken out of the lower; put back, unless done
     clean: Callable[[], object] | None = None  # removes the journal; blocks
 

@@ -47,6 +47,39 @@ class Moves:
 
     # -- forward
 
+    def check(self) -> None:
+        """Check, before an interrupted commit goes on, that nobody has changed what it has still to move or to adjust.
+
+        Raises:
+            Drifted: somebody has. Nothing was moved.
+        """
+        drifted = []
+        for directory_fd, moves in self._by_directory(self._journal.moves):
+            drifted += [move.path for move in moves if not self._may_go_on(move, directory_fd)]
+        drifted += [change.path for change in self._journal.changes if change.strict and not self._may_adjust(change)]
+        if drifted:
+            raise Drifted(drifted)
+
+    def _may_go_on(self, move: Move, fd: int) -> bool:
+        if fd < 0:
+            return False
+        half_done = not self._journal.exchange and _look(self._staging, self._original(move)) is not None
+        try:
+            if not self._is_done(move) and move.strict and not half_done:
+                self._expected(move, fd, name_of(move.path))
+        except _Drift:
+            return False
+        return True
+
+    def _may_adjust(self, change: AttributeChange) -> bool:
+        try:
+            with reach(self._lower, change.path) as (_, info):
+                return _may_be_changed(info, change)
+        except OSError as exc:
+            if exc.errno not in _GONE:
+                raise
+            return False
+
     def apply(self, again: bool, progress: Told) -> None:
         """Make every move, then every attribute change.
 
@@ -224,10 +257,11 @@ class Moves:
             where = (
                 f"its original is .agentfs/{os.fsdecode(self._journal.staging)}/{os.fsdecode(self._original(first))} in the lower"
             )
+        count = "1 file was" if len(blocked) == 1 else f"{len(blocked)} files were"
         return Refusal(
             errno.EEXIST, "in-the-way",
-            f"{len(blocked)} files were left as they are because somebody changed them or made others there meanwhile, "
-            f"{os.fsdecode(first.path)!r} among them; all else was undone",
+            f"{count} left alone because somebody changed what is there "
+            f"meanwhile, {os.fsdecode(first.path)!r} among them; all else was undone",
             f"{where}; move what is there away and abort again",
         )  # fmt: skip
 

@@ -80,7 +80,7 @@ Step = Put | Remove | Adjust
 
 
 class Drifted(Exception):
-    """Somebody else changed these paths of the lower while the commit ran. The commit was undone."""
+    """Somebody else changed these paths of the lower while the commit ran or since it was interrupted."""
 
     def __init__(self, paths: Sequence[bytes]) -> None:
         super().__init__(f"{len(paths)} paths of the lower were changed by somebody else, {paths[0]!r} among them")

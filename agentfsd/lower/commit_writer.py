@@ -129,10 +129,14 @@ class LowerCommit:
         telling = _Telling(len(journal.moves), progress, None)
         fd = self._open_staging()
         try:
-            Moves(self._lower, journal, fd).apply(again, telling.steps)
+            moves = Moves(self._lower, journal, fd)
+            if again:
+                moves.check()
+            moves.apply(again, telling.steps)
             syscalls.sync_filesystem(fd)
         except Drifted:
-            self._back(None)
+            if not again:  # else somebody decides, who asked to finish it
+                self._back(None)
             raise
         except OSError as exc:
             self._back(None)
@@ -233,7 +237,7 @@ def resume(lower: HostLower, journal_directory: str, progress: Progress | None =
         True if the lower has every step, False if it has none.
 
     Raises:
-        Drifted: somebody else changed the lower; the commit was undone.
+        Drifted: somebody else changed the lower; nothing was undone, and the commit is still pending.
     """
     return _interrupted(lower, journal_directory).end(True, progress, clean=clean)
 

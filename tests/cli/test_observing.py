@@ -176,8 +176,21 @@ def test_status_tells_of_a_commit_that_was_interrupted(shared: Shared) -> None:
     pending = line(mounted.cli("status").stdout, "pending")
     assert "(1 paths) was interrupted while applying: `agentfsd commit --resume`" in pending
     assert mounted.json("status")["pending_commit"] == {"branch": "", "phase": "applying", "paths": 1, "running": False}
-    mounted.cli("commit", "--abort")
+    (mounted.lower / "committed").write_text("theirs")
+    refused = mounted.cli("commit", "--resume", check=False)
+    assert refused.returncode == 1
+    assert "1 conflict: the commit was not finished, and not taken back" in refused.stderr
+    assert "--force" not in refused.stderr
+    assert mounted.json("status")["pending_commit"]["phase"] == "applying"
+    assert mounted.cli("commit", "--abort").stdout.startswith("took back the commit into")
+    assert (mounted.lower / "committed").read_text() == "theirs"
     assert mounted.json("status")["pending_commit"] is None
+    lower = HostLower(str(mounted.lower))
+    commit_writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text())], note=note).apply(clean=False)
+    lower.close()
+    assert "it is too late to take it back" in mounted.cli("commit", "--abort").stdout
+    assert mounted.json("status")["pending_commit"] is None
+    assert (mounted.lower / "committed").read_text() != "theirs"
 
 
 # -- top

@@ -525,6 +525,51 @@ def interrupted(workspace: Workspace, *steps: Step) -> None:
             commit.apply()
 
 
+def read_all(workspace: Workspace) -> dict[str, str]:
+    paths = [path for path in workspace.root.rglob("*") if path.is_file() and ".agentfs" not in path.parts]
+    return {str(path.relative_to(workspace.root)): path.read_text() for path in paths}
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+@pytest.mark.parametrize("drifted", ["file", "kept", "zone/new"])
+def test_a_resume_that_finds_a_path_changed_changes_nothing(
+    workspace: Workspace, exchange: bool, drifted: str, request: pytest.FixtureRequest
+) -> None:
+    if not exchange:
+        request.getfixturevalue("no_exchange")
+    for name in ("kept", "zone/old"):
+        (workspace.root / name).parent.mkdir(exist_ok=True)
+        (workspace.root / name).write_text("old")
+    adjust = Adjust(b"kept", attributes(FILE | 0o111), workspace.identity("kept"))
+    first = put("dir/sub/leaf", expected=workspace.identity("dir/sub/leaf"))
+    later = [put("file", expected=workspace.identity("file"), rank=1), put("zone/new", expected=ABSENT, rank=1)]
+    commit = workspace.stage(first, *later, put("zone/old", rank=1), adjust)
+    with pytest.raises(KeyboardInterrupt):
+        commit.apply(lambda done, *_: die(done))  # killed when the first directory was done
+    append(workspace.root / "dir/sub/leaf")
+    (workspace.root / drifted).write_text("theirs")
+    before = read_all(workspace)
+    assert (before["dir/sub/leaf"], before["zone/old"]) == ("newtheirs", "old")
+    for _ in range(2):
+        with pytest.raises(Drifted) as caught:
+            workspace.resume()
+        assert caught.value.paths == [drifted.encode()]
+        assert read_all(workspace) == before
+    if drifted == "zone/new":
+        (workspace.root / drifted).unlink()
+        assert workspace.resume()
+        done = {"file": "new", "kept": "old", "zone/old": "new", "zone/new": "new", "dir/sub/leaf": "newtheirs"}
+        assert read_all(workspace) == done
+    else:
+        with pytest.raises(Refusal, match="'dir/sub/leaf'"):
+            workspace.abort()
+        assert read_all(workspace) == before
+        (workspace.root / "dir/sub/leaf").unlink()
+        assert not workspace.abort()
+        assert read_all(workspace) == before | {"dir/sub/leaf": "leaf"}
+    workspace.check_no_trace()
+
+
 def append(path: Path) -> None:
     with path.open("a") as file:
         file.write("theirs")

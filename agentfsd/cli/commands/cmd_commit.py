@@ -53,7 +53,7 @@ def commit(
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
     with daemon, progress_bar.of_daemon() as on_progress:
         if resume or abort:
-            result, said = daemon.end_commit(abort=abort, on_progress=on_progress), "took back" if abort else "finished"
+            result = daemon.end_commit(abort=abort, on_progress=on_progress)
         else:
             wanted = [mount_finder.in_workspace(mount, path) for path in ctx.obj]
             result = daemon.commit(
@@ -67,8 +67,10 @@ def commit(
                 internal=everything,
                 on_progress=on_progress,
             )
-            said = f"committed {branch or daemon.hello.branch}"
-    merge_report.show(result, said, dry_run=dry_run, as_json=as_json)
+    if resume or abort:
+        merge_report.show_end(result, abort=abort, as_json=as_json)
+        ctx.exit(EXIT_REFUSED if result.conflicts else 0)
+    merge_report.show(result, f"committed {branch or daemon.hello.branch}", dry_run=dry_run, as_json=as_json)
     if result.conflicts:
         if not as_json:
             merge_report.advise_executed(result, branch or daemon.hello.branch)

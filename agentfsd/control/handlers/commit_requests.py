@@ -134,7 +134,6 @@ async def _end(services: Services, request: wire.CommitEnd, context: RequestCont
         lambda: commits.end(pending, abort=request.abort, progress=_telling(context, "replacing"))
     )
     if outcome.conflicts:
-        commits.know_again(outcome.originals)
         return merge_reply(Merged("nothing", conflicts=outcome.conflicts), services.info.lower)
     if outcome.done:
         branch_id = pending.note["branch"]
