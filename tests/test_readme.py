@@ -81,7 +81,7 @@ SECTIONS = {
     "Bind running processes, open a shell": (_MOUNTED + _TWO_BRANCHES, ["tested"]),
     "Export, import, and move histories": (_MOUNTED + _TWO_BRANCHES, ["from-mail"]),
     "Move much data at full speed": (_MOUNTED + _TWO_BRANCHES, ["enabled"]),
-    "Confine a run": (_MOUNTED, ["3 changes would go into /home/me/project"]),
+    "Confine a run": (_MOUNTED, ["2 changes would go into /home/me/project"]),
     "The home directory": (_MOUNTED + _TWO_BRANCHES, ["D\t.gitconfig", "which belong to the branch", "0 requests refused"]),
     "Keep agents from paths": (_MOUNTED + _TWO_BRANCHES, ["deny", "hide scratch/**", "ro .git/hooks/**", "allow deploy/README"]),
     "Files outside the workspace": (_MOUNTED + _TWO_BRANCHES, ["deny ~/.ssh/id_*"]),

@@ -104,6 +104,7 @@ class Bindings:
 
     def _was_met(self, known: WatchedProcess) -> None:
         self._unseen.pop(known.pid, None)
+        self._threaded.discard(known.pid)
         if known.branch_id is not None:
             self._keep(known)
 
@@ -151,7 +152,7 @@ class Bindings:
                 continue
             if pid in self._threaded:
                 self._threaded.discard(pid)
-                if not parent and self._watched.meet(pid) is not None:
+                if not parent and pid in self._unseen and self._watched.meet(pid) is not None:
                     continue  # only its first thread has ended; else its pidfd says so at once
             self._unexpect(pid)
             if not parent:

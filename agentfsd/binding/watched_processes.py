@@ -66,10 +66,9 @@ class WatchedProcesses:
 
     def find(self, tid: int) -> WatchedProcess | None:
         """Return the live process of a thread; None if there is none, or it is outside our pid namespace."""
-        news = self._epoll.poll(0)
-        if news:
+        if self._epoll.poll(0):
             self._follow_forks()  # first: a parent that has ended may have started processes before
-            self._bury([fd for fd, _ in news])
+            self._bury([fd for fd, _ in self._epoll.poll(0)])  # asked anew: numbers of descriptors may have come back
         known = self.processes.get(tid)
         if known is not None:
             return known
@@ -138,6 +137,11 @@ class WatchedProcesses:
         seen = procfs.read(pid)
         if seen is None:
             return None
+        known = self.processes.get(pid)
+        if known is not None and known.started == seen.started:
+            return known
+        if known is not None:  # it has ended, and its number has another process already
+            self._bury([known.fd])
         fd = procfs.pidfd(pid, thread=False)
         process = WatchedProcess(pid, seen.started, fd)
         self._inherit(process, seen.parent)

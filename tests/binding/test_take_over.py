@@ -177,6 +177,24 @@ def test_an_orphan_that_outlives_its_first_thread_keeps_its_branch(generations: 
     assert generations.next().branch_of(orphan) == "one"
 
 
+def test_a_process_with_threads_that_was_met_ends_once(generations: Generations, children: list[Child]) -> None:
+    needs_fork_watch()
+    ends = OUTLIVES_ITS_FIRST_THREAD.replace("ctypes.CDLL(None).pthread_exit(None)", "time.sleep(60)")
+    children.append(Child(ends, stdin=True))
+    table = generations.table
+    table.bind(children[0].pid, "one")
+    orphan = children[0].go_on()
+    table.drain()
+    while len(os.listdir(f"/proc/{orphan}/task")) < 2:
+        table.drain()
+    table.drain()
+    assert table.branch_of(orphan) == "one"
+    os.kill(orphan, signal.SIGKILL)
+    while Path(f"/proc/{orphan}/task").exists():
+        table.drain()
+    assert [table.branch_of(pid) for pid in (children[0].pid, os.getpid())] == ["one", None]
+
+
 @pytest.mark.parametrize("dies", [True, False])
 def test_what_was_started_before_the_binding_keeps_it_as_an_orphan(
     generations: Generations, children: list[Child], *, dies: bool
