@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,9 @@ def test_systemd(tmp_path_factory: pytest.TempPathFactory) -> None:
         machine.start().sh("mkdir -p /srv/project /etc/agentfsd/srv; echo STATE=/run/state >/etc/agentfsd/srv/project.conf")
         said = machine.sh("".join(COMMANDS["Run agentfsd as a service"]))
         assert "/srv/project is mounted on /srv/project" in said
+        deadline = time.monotonic() + 20  # the journal may have it a moment later
+        while "settings read: /etc/agentfsd/srv/project.settings" not in said and time.monotonic() < deadline:
+            said = machine.sh("journalctl --no-pager -u agentfsd@srv-project")
         assert "settings read: /etc/agentfsd/srv/project.settings" in said
     finally:
         machine.end()
