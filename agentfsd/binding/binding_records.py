@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True):
         branch_id: The branch it is bound to; "" for none.
         children_branch_id: The branch of the processes that it starts; "" for none.
         explicit: Whether the process itself was bound, instead of an ancestor.
-        ancestor: Whether it is kept only because the kernel may give it the orphans of bound processes.
+        ancestor: Whether it is free, and kept because the kernel may give it orphans of bound processes or it was in doubt.
         heir_of: Process id and start time of the process whose binding it has.
         since_ns: When it was bound or first seen, by the wall clock in nanoseconds.
     """
@@ -114,12 +114,11 @@ class BindingRecords:
             (checksum,) = _CHECKSUM.unpack_from(content, slot * _SLOT_BYTES)
             at = slot * _SLOT_BYTES + _CHECKSUM.size
             record = _unpack(content[at : at + _BODY.size], checksum) if checksum else None
-            if (
-                record is None or record.pid in self._slots
-            ):  # killed between the new record of a process and the end of its old one
+            if record is not None and record.pid in self._slots:  # it was dropped while the disk was full
+                self._erase(slot)
+                record = None
+            if record is None:
                 self._free.append(slot)
-                if checksum:
-                    self._erase(slot)
                 continue
             self._slots[record.pid], self._kept[record.pid] = slot, record
         self._free.reverse()

@@ -24,13 +24,7 @@ class Process(NamedTuple):
 
 def thread_group(tid: int) -> int:
     """Return the process of a thread; 0 if there is no such thread, or we may not see it."""
-    try:
-        with open(f"/proc/{tid}/status", "rb", buffering=0) as status:
-            text = status.read(4096)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return 0
-    at = text.find(b"\nTgid:")
-    return int(text[at + 6 : text.index(b"\n", at + 6)]) if at >= 0 else 0
+    return int(_status_field(f"/proc/{tid}/status", b"Tgid") or 0)
 
 
 def read(pid: int) -> Process | None:
@@ -91,7 +85,9 @@ def _status_field(path: str, name: bytes) -> bytes:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the numbers of the live descendants of a process, children before their own."""
+    """Return the numbers of the live descendants of a process, each parent before its children."""
+    if not _has_children(pid):
+        return []  # as the command of a run: no look at all processes of the machine
     children: dict[int, list[int]] = {}
     for number in numbers():
         process = read(number)
@@ -106,6 +102,18 @@ def descendants(pid: int) -> list[int]:
     return below
 
 
+def _has_children(pid: int) -> bool:
+    """Return whether a thread of a process has started a process that lives; True if the kernel does not say."""
+    try:
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{tid}/children", "rb", buffering=0) as children:
+                if children.read(16):
+                    return True
+    except OSError:
+        return True
+    return False
+
+
 def pidfd(tid: int, *, thread: bool) -> int:
     """Return a descriptor that becomes readable when the process (or thread) ends; -1 if the kernel gives none."""
     try:
@@ -116,13 +124,8 @@ def pidfd(tid: int, *, thread: bool) -> int:
 
 def owner(pid: int) -> int | None:
     """Return the effective uid of a process; None if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/status", "rb", buffering=0) as status:
-            text = status.read(4096)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None
-    at = text.index(b"\nUid:")
-    return int(text[at + 5 : text.index(b"\n", at + 5)].split()[1])
+    numbers = _status_field(f"/proc/{pid}/status", b"Uid").split()
+    return int(numbers[1]) if numbers else None
 
 
 def locks_open_file(tid: int) -> bool:

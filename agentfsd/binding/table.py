@@ -56,9 +56,7 @@ class Bindings:
         self._forks = ForkWatch()
         self._unseen: dict[int, Record] = {}  # descendants of bound processes that have sent no request yet
         self._threaded: set[int] = set()  # those of them that have started threads
-        self._ancestors: dict[
-            int, int
-        ] = {}  # pid -> start time: free processes, to which the kernel may give orphans of bound ones
+        self._ancestors: dict[int, int] = {}  # pid -> start time: free, and the kernel may give them orphans of bound ones
         self._current_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # all forks before are known
         self._own_pid = os.getpid()
         self.on_bind: Callable[[str], None] = lambda branch_id: None  # called before a process sees another branch
@@ -325,7 +323,7 @@ class Bindings:
         self._watch_forks()
         self.on_bind(branch_id)
         self._meet_descendants(known)
-        known.branch_id, known.explicit, known.heir_of = branch_id, True, (known.pid, known.started)
+        known.branch_id, known.explicit, known.heir_of = branch_id, True, heir_of
         known.since_ns = time.time_ns()
         self._unseen = {
             number: msgspec.structs.replace(record, branch_id=branch_id) if record.heir_of == known.heir_of else record

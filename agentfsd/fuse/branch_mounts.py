@@ -74,38 +74,8 @@ class _Conversation:
         self._connection.close()
 
 
-class BranchMount:
-    """A FUSE mount that a holder has. ``user_namespace``: a descriptor of the holder's; None where it is the daemon's."""
-
-    def __init__(self, holder: _Conversation, device: int, user_namespace: int | None) -> None:
-        self._holder = holder
-        self.device, self.user_namespace = device, user_namespace
-
-    @property
-    def is_lost(self) -> bool:
-        """Return whether its holder has ended. Runs may still use copies of the mount."""
-        return self._holder.has_ended
-
-    async def copy(self) -> int:
-        """Make one more mount of it, for another namespace; return its descriptor. OSError."""
-        _, descriptors = await self._holder.ask({"op": COPY})
-        return descriptors[0]
-
-    async def lock(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send HolderLocks.answer a request. No time-out: after one we would not know whether the lock is held. OSError."""
-        reply, _ = await self._holder.ask({"op": LOCK, **message}, None)
-        return reply
-
-    def close(self) -> None:
-        """End the holder, and with it its mount. Copies stay."""
-        self._holder.close()
-        if self.user_namespace is not None:
-            os.close(self.user_namespace)
-            self.user_namespace = None
-
-
-class HomeLayerMount:
-    """A layer over the home directory that a holder has mounted."""
+class HeldMount:
+    """A mount that a holder has."""
 
     def __init__(self, holder: _Conversation) -> None:
         self._holder = holder
@@ -123,6 +93,26 @@ class HomeLayerMount:
     def close(self) -> None:
         """End the holder, and with it its mount. Copies stay."""
         self._holder.close()
+
+
+class BranchMount(HeldMount):
+    """A FUSE mount. ``user_namespace``: a descriptor of the holder's; None where it is the daemon's."""
+
+    def __init__(self, holder: _Conversation, device: int, user_namespace: int | None) -> None:
+        super().__init__(holder)
+        self.device, self.user_namespace = device, user_namespace
+
+    async def lock(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send HolderLocks.answer a request. No time-out: after one we would not know whether the lock is held. OSError."""
+        reply, _ = await self._holder.ask({"op": LOCK, **message}, None)
+        return reply
+
+    def close(self) -> None:
+        """End the holder, and with it its mount. Copies stay."""
+        super().close()
+        if self.user_namespace is not None:
+            os.close(self.user_namespace)
+            self.user_namespace = None
 
 
 class BranchMounts:
@@ -155,7 +145,7 @@ class BranchMounts:
         _, (number,) = await self._server.ask({"op": NEW})
         return _Conversation(socket.socket(fileno=number))
 
-    async def mount_layer(self, home: str, layers: str, layer: str, source: str, prepared: Sequence[int] = ()) -> HomeLayerMount:
+    async def mount_layer(self, home: str, layers: str, layer: str, source: str, prepared: Sequence[int] = ()) -> HeldMount:
         """Mount a layer over a home directory, as home_layers.mount() does.
 
         Args:
@@ -175,7 +165,7 @@ class BranchMounts:
         except BaseException:
             holder.close()
             raise
-        return HomeLayerMount(holder)
+        return HeldMount(holder)
 
     async def mount(self, options: frozenset[str]) -> tuple[BranchMount, int]:
         """Make a mount whose requests nobody answers yet.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import trio
 
 from agentfsd.domain_errors import Refusal
-from agentfsd.fuse.branch_mounts import BranchMounts, HomeLayerMount
+from agentfsd.fuse.branch_mounts import BranchMounts, HeldMount
 from agentfsd.linux import home_directory, home_layers
 from agentfsd.state.home_layer_store import HomeLayerStore
 from agentfsd.state.state_directory import path_digest
@@ -26,7 +26,7 @@ _LOOKS, _LOOK_S = 50, 0.02
 
 @dataclass(slots=True)
 class _Mounted:
-    mount: HomeLayerMount
+    mount: HeldMount
     users: int = 0
 
 

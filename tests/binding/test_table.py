@@ -27,14 +27,6 @@ def table() -> Iterator[Bindings]:
     made.close()
 
 
-@pytest.fixture
-def children() -> Iterator[list[Child]]:
-    made: list[Child] = []
-    yield made
-    for child in made:
-        child.end()
-
-
 FORKS = "r, w = os.pipe()\nif (pid := os.fork()) == 0:\n    time.sleep(60)\nprint(pid, flush=True)"
 THREAD = (
     "def work():\n    print(threading.get_native_id(), flush=True)\n    time.sleep(60)\n"

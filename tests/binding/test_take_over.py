@@ -48,14 +48,6 @@ def generations(tmp_path: Path) -> Iterator[Generations]:
     made.table.close()
 
 
-@pytest.fixture
-def children() -> Iterator[list[Child]]:
-    made: list[Child] = []
-    yield made
-    for child in made:
-        child.end()
-
-
 def test_what_was_bound_stays_bound(generations: Generations, children: list[Child]) -> None:
     children += [Child(FORKS), Child(FORKS), Child(FORKS)]
     itself, its_child, runner = children
