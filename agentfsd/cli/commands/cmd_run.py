@@ -159,7 +159,8 @@ def run_command(
         if starts_in != directory:
             env["PWD"] = starts_in
         is_barred = io == "auto" and namespace_trial.would_bar(mount.mountpoint)
-        confinement = profiles.decide(asked or Asked(), daemon.policy(), chosen.name)
+        settings = daemon.policy()
+        confinement = profiles.decide(asked or Asked(), settings, chosen.name)
         by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
         rules = daemon.list_rules(chosen.id)
         ruled = outside_places(rules, reopened=(confinement.home, confinement.rest) == ("rw", "rw"))
@@ -170,7 +171,7 @@ def run_command(
             _tell_lacking([f"rules about {printing.plural(len(ruled), 'path')} outside the workspace, without a mount namespace"])
         home = plan.layered_home if plan is not None else ""
         views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred, home=home)
-        watch = RunWatch(mount, daemon, chosen, plan, report or _REPORTS[daemon.policy().get("run.report", "no")])
+        watch = RunWatch(mount, daemon, chosen, plan, report or _REPORTS[settings.get("run.report", "no")])
         order = runner.Command(
             command, env, starts_in, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan, _tell_lacking,
             watch.directories(),
