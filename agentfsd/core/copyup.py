@@ -319,9 +319,10 @@ def _install(inode: Inode, number: int, content: ContentFile) -> None:
     old = inode_stat.attributes(inode)
     content.utime(old.atime_ns, old.mtime_ns)
     if inode.nlink == 0 or tree.detached:  # no name leads here: the object lives as long as it is open
-        tree.backstore.remove(number)
-        inode.anonymous = True
-        inode.content = 0
+        with tree.store.transaction():
+            tree.store.put_object(number, GARBAGE)
+        tree.doom(inode, number)
+        tree.events.loses_names(inode)
     else:
         with tree.store.transaction() as tx:
             materialize(tx, inode)

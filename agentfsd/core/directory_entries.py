@@ -31,6 +31,7 @@ from agentfsd.core.entry_rows import (
 from agentfsd.core.inode import NEW_INO_BASE
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.domain_errors import DamagedContent
+from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.rows import is_whiteout
 from agentfsd.types import ContentFile
 
@@ -126,15 +127,19 @@ def default_acl(tree: Tree, directory: Inode) -> bytes | None:
 
 
 def tmpfile(tree: Tree, directory: Inode, mode: int, owner: Owner) -> Inode:
-    """Create a regular file without a name, as for O_TMPFILE; OSError EOPNOTSUPP if the backstore cannot."""
+    """Create a regular file without a name, as for O_TMPFILE."""
     check_writable(tree)
     if directory.nlink == 0:
         raise FileNotFoundError(errno.ENOENT, "the directory was removed")
     inode = _new_inode(tree, directory, b"", mode, owner)
-    inode.file = tree.backstore.create_unnamed()
-    inode.anonymous, inode.nlink = True, 0
+    inode.nlink, inode.content_layer = 0, tree.head
     inode.ino = tree.new_ino(tree.store.next_id("inode"))
     inode.parent, inode.linkable = None, True
+    number = tree.store.next_id("object")
+    inode.file = create_object(tree, number)
+    tree.doom(inode, number)
+    with tree.store.transaction():
+        tree.store.put_object(number, GARBAGE)
     return inode
 
 
@@ -178,22 +183,17 @@ def link(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
 
 
 def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None:
-    """Give a file made by tmpfile() its first name: first to the content object, then in the rows."""
-    number = tree.store.next_id("object")
-    assert inode.file is not None
-    inode.file.give_name(number)
-    try:
-        with tree.store.transaction() as tx:
-            materialize(tx, directory, itself=False)
-            tx.set(inode, id=inode.ino - NEW_INO_BASE, nlink=1, anonymous=False, content=number, content_layer=tree.head)
-            tx.set(inode, parent=directory, name=name, linkable=False, ctime_ns=change_time_ns(inode))
-            tree.store.put_object(number, tree.head)
-            save(tx, inode)
-            link_in(tx, directory, name, inode)
-    except BaseException:
-        tree.backstore.remove(number)
-        raise
-    tree.adopt(inode)
+    """Give a file made by tmpfile() its first name."""
+    number = inode.doomed
+    with tree.store.transaction() as tx:
+        materialize(tx, directory, itself=False)
+        tx.set(inode, id=inode.ino - NEW_INO_BASE, nlink=1, anonymous=False, content=number, content_layer=tree.head, doomed=0)
+        tx.set(inode, parent=directory, name=name, linkable=False, ctime_ns=change_time_ns(inode))
+        tree.store.put_object(number, tree.head)
+        save(tx, inode)
+        link_in(tx, directory, name, inode)
+        tree.adopt(inode)
+    tree.doomed.discard(number)
 
 
 @retry_with_reserve

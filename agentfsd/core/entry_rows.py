@@ -69,6 +69,8 @@ def drop_link(tx: Transaction, inode: Inode) -> None:
     elif inode.row_layer:
         materialize(tx, inode)
     tx.set(inode, nlink=max(0, inode.nlink - 1), ctime_ns=change_time_ns(inode))
+    if inode.nlink == 0:
+        inode.tree.events.loses_names(inode)
     if not inode.id:
         return
     if inode.nlink == 0:
@@ -86,6 +88,7 @@ def drop_directory(tx: Transaction, inode: Inode) -> None:
         load_lower_attributes(tx, inode)
         tx.set(inode, id=inode.tree.store.next_id("inode"))  # so that nothing is read from the lower for it any more
     tx.set(inode, nlink=0, entries={}, lower_path=None)
+    inode.tree.events.loses_names(inode)
     _drop_rows(tx, inode, seen_at=path)
 
 
@@ -106,7 +109,7 @@ def _drop_rows(tx: Transaction, inode: Inode, *, seen_at: bytes | None = None) -
 
 
 def discard_if_gone(inode: Inode) -> None:
-    """Remove, after the transaction, the content of a file without names. Open descriptors can still read it."""
+    """After the transaction, let the content of a file without names go with its Inode: processes may have it open."""
     if inode.nlink or not is_owned(inode) or not inode.content:
         return
     tree, number = inode.tree, inode.content
@@ -116,5 +119,4 @@ def discard_if_gone(inode: Inode) -> None:
         except DamagedContent:  # the object there is not one that we wrote
             tree.backstore.set_aside(number)
             return
-    inode.anonymous, inode.content = True, 0
-    tree.backstore.remove(number)
+    tree.doom(inode, number)

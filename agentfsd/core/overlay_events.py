@@ -24,6 +24,8 @@ class OverlayEvents:
         on_names: Called with a directory and the names that changed in it: see names_changed().
         on_file: Called with a file, and whether its data changed: see file_changed().
         on_copied_up: Called with an inode whose mode or access list copy-up has changed: see copied_up().
+        on_row: Called with an inode that gets a row, before the transaction is committed.
+        on_nameless: Called with an inode that loses its last name, before the transaction is committed.
         on_external_writer: Called with a file that a process may write, from now on, without the daemon.
     """
 
@@ -34,6 +36,8 @@ class OverlayEvents:
         self.on_names: list[Callable[[Inode, tuple[bytes, ...]], object]] = []
         self.on_file: list[Callable[[Inode, bool], object]] = []
         self.on_copied_up: list[Callable[[Inode], object]] = []
+        self.on_row: list[Callable[[Inode], object]] = []
+        self.on_nameless: list[Callable[[Inode], object]] = []
         self.on_external_writer: list[Callable[[Inode], object]] = []
 
     def publish(self, event: BranchEvent) -> None:
@@ -94,6 +98,16 @@ class OverlayEvents:
     def copied_up(self, inode: Inode) -> None:
         """Report that copy-up, by its settings, gave an inode another mode or access list than the lower's object has."""
         for listener in self.on_copied_up:
+            listener(inode)
+
+    def gets_row(self, inode: Inode) -> None:
+        """See TreeEvents."""
+        for listener in self.on_row:
+            listener(inode)
+
+    def loses_names(self, inode: Inode) -> None:
+        """See TreeEvents."""
+        for listener in self.on_nameless:
             listener(inode)
 
     def tree_replaced(self, tree: Tree) -> None:

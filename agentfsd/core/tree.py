@@ -4,6 +4,7 @@ A look-up takes one step however long the history is, because a directory's name
 are first needed.
 """
 
+import contextlib
 import errno
 import os
 import stat
@@ -48,6 +49,7 @@ class Inode:
         "content",
         "content_layer",
         "ctime_ns",
+        "doomed",
         "entries",
         "file",
         "gid",
@@ -97,7 +99,8 @@ class Inode:
         self.opens = 0
         self.linkable = False  # created without a name and never had one, so a link may give it one (O_TMPFILE)
         self.ruled: tuple[object, Any] = (None, None)  # of a directory: see rule_set.RuleSet.state_in()
-        self.anonymous = False  # no row refers to its content object, which is deleted at the last close
+        self.anonymous = False  # no row refers to its content: the object is `doomed`, or has no name
+        self.doomed = 0  # the number of a content object that goes with this object
 
     @property
     def is_dir(self) -> bool:
@@ -162,6 +165,8 @@ class Inode:
 
     def __del__(self) -> None:
         self.release_files()
+        if self.doomed:
+            self.tree.remove_doomed(self.doomed)
 
 
 class TreeEvents(Protocol):
@@ -169,6 +174,14 @@ class TreeEvents(Protocol):
 
     def copied_up(self, inode: Inode) -> None:
         """Report that a copied-up inode shows another mode or access list than the lower's object."""
+        ...
+
+    def gets_row(self, inode: Inode) -> None:
+        """Report, before the transaction is committed, that an inode has been given its id."""
+        ...
+
+    def loses_names(self, inode: Inode) -> None:
+        """Report, before the transaction is committed, that an inode has no name any more."""
         ...
 
 
@@ -181,13 +194,14 @@ class Parts(NamedTuple):
     root_dev: int
     copyup_settings: CopyUpSettings
     events: TreeEvents
+    doomed: set[int]  # content objects of files without names, which processes may have open: not to be removed yet
 
 
 class Tree:
     """The merged view of a chain of layers over the lower. Single-threaded; every call is one atomic step."""
 
     def __init__(self, parts: Parts, tree_id: str, head: int, chain: Iterable[int], *, read_only: bool) -> None:
-        self.store, self.lower, self.backstore, self.root_dev, self.copyup_settings, self.events = parts
+        self.store, self.lower, self.backstore, self.root_dev, self.copyup_settings, self.events, self.doomed = parts
         self.id = tree_id
         self.head = head
         self.chain = frozenset(chain)
@@ -367,6 +381,20 @@ class Tree:
     def adopt(self, inode: Inode) -> None:
         """Register an inode that has just been given its id."""
         self._by_id[inode.id] = inode
+        self.events.gets_row(inode)
+
+    def doom(self, inode: Inode, number: int) -> None:
+        """Let a content object live as long as the Inode that has it. A row says already that it is garbage."""
+        if inode.doomed:
+            self.remove_doomed(inode.doomed)
+        inode.anonymous, inode.content, inode.doomed = True, 0, number
+        self.doomed.add(number)
+
+    def remove_doomed(self, number: int) -> None:
+        """Remove such an object. The next start does it if this fails, or does not happen."""
+        self.doomed.discard(number)
+        with contextlib.suppress(OSError):
+            self.backstore.remove(number)
 
     def find_stored(self, inode_id: int) -> Inode | None:
         """Return a stored inode; None if it has no name left in this tree."""

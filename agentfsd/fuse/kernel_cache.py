@@ -63,5 +63,5 @@ def _taken_names(view: TreeView) -> dict[int, set[bytes]]:
     names: dict[int, set[bytes]] = {}
     for node in {view.root, *view.dirs.values()}:
         if node is not None:
-            names[node.id], node.names = node.names, set()
+            names[node.id] = node.names.take_all()
     return names

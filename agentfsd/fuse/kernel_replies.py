@@ -66,11 +66,11 @@ class KernelReplies:
         """
         tree = inode.tree
         is_dir = inode.is_dir
-        node: KernelNode = self._nodes.directory(parent, name, inode) if is_dir else self._nodes.file(inode)
+        node: KernelNode = self._nodes.directory(parent, name, inode) if is_dir else self._nodes.file(inode, parent, name)
         if not self.caches(parent.view, tree):
             answer = LookupReply(node.id, self.attributes(inode, attributes), NOW_S, NOW_S if is_dir else self._file_s(inode))
         else:
-            parent.names.add(name)
+            parent.names.add(name, is_recorded=not node.lookups)  # a new node's record has this name
             entry_s = LONG_S if inode.id or parent.watched is not None else LOWER_S
             if isinstance(node, DirNode):
                 if not inode.id and node.watched != inode.lower_path:
@@ -79,7 +79,7 @@ class KernelReplies:
             else:
                 attr_s = self._file_s(inode)
             answer = LookupReply(node.id, self.attributes(inode, attributes), entry_s, attr_s)
-        node.lookups += 1
+        self._nodes.looked_up(node)
         if verdict == ALLOW or not self._overlay.rules.active:
             return answer
         return self._as_ruled(name, inode, answer, parent)
@@ -107,8 +107,8 @@ class KernelReplies:
 
     def unnamed(self, inode: Inode) -> LookupReply:
         """Answer TMPFILE: a file that has no name yet; count one look-up on its node."""
-        node = self._nodes.file(inode)
-        node.lookups += 1
+        node = self._nodes.file(inode, None, b"")
+        self._nodes.looked_up(node)
         return LookupReply(node.id, self.attributes(inode), NOW_S, NOW_S)
 
     def missing(self, parent: DirNode, directory: Inode, name: bytes) -> LookupReply:
@@ -155,12 +155,12 @@ class KernelReplies:
     def view_root(self, virtual: VirtualNode, tree: Tree) -> LookupReply:
         """Answer a look-up of a branch or snapshot below ``.agentfs``; count one look-up on its root."""
         root = self._nodes.view_root(virtual, tree)
-        root.lookups += 1
+        self._nodes.looked_up(root)
         return LookupReply(root.id, self.attributes(tree.root), NOW_S, NOW_S)
 
     def virtual_entry(self, node: VirtualNode) -> LookupReply:
         """Answer a look-up of what is in ``.agentfs``; count one look-up on its node."""
-        node.lookups += 1
+        self._nodes.looked_up(node)
         return LookupReply(node.id, self.virtual_attributes(node), NOW_S, NOW_S)
 
     def virtual_attributes(self, node: VirtualNode) -> Attributes:

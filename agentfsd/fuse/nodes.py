@@ -11,8 +11,11 @@ belongs to that branch or snapshot alone.
 import errno
 import itertools
 from collections.abc import Iterator
+from typing import Protocol
 
 from agentfsd.core.tree import Inode, Tree
+from agentfsd.fuse.ledger import Ledger
+from agentfsd.fuse.node_records import HeldNames, NodeRecords
 
 ROOT_NODE = 1
 
@@ -43,13 +46,15 @@ class KernelNode:
         id: The number.
         lookups: How many look-ups the kernel holds (nlookup). At 0 NodeTable.forget() removes the node, unless it is virtual or
             the root of a view that is not gone.
+        at: Where its record is in the ledger; 0: it has none.
     """
 
-    __slots__ = ("id", "lookups")
+    __slots__ = ("at", "id", "lookups")
 
     def __init__(self, number: int) -> None:
         self.id = number
         self.lookups = 0
+        self.at = 0
 
 
 class FileNode(KernelNode):
@@ -73,13 +78,13 @@ class DirNode(KernelNode):
 
     __slots__ = ("bound", "children", "name", "names", "order", "parent", "private", "view", "virtual", "watched")
 
-    def __init__(self, number: int, view: TreeView, parent: "DirNode | None", name: bytes) -> None:
+    def __init__(self, number: int, view: TreeView, parent: "DirNode | None", name: bytes, ledger: Ledger) -> None:
         super().__init__(number)
         self.view, self.parent, self.name = view, parent, name
         self.bound: dict[str, Inode] = {}
         self.children: dict[bytes, DirNode] = {}  # in the caller-dependent view: nodes that all branches share
         self.private: dict[tuple[str, bytes], DirNode] = {}  # by (tree id, name): nodes of one branch
-        self.names: set[bytes] = set()  # names that the kernel may hold for long
+        self.names = HeldNames(ledger, number)
         self.order: list[bytes] = []  # keeps each name at its position, where the kernel caches one listing for several opens
         self.watched: bytes | None = None  # the lower directory that inotify watches for this node
         self.virtual: VirtualNode | None = None  # the view root's .agentfs
@@ -112,22 +117,42 @@ class VirtualNode(KernelNode):
         return self.kind in ("dir", "branches", "snapshots")
 
 
+class FormerNodes(Protocol):
+    """Nodes that the kernel has from the daemon before. fuse/node_revival.py implements it."""
+
+    def find(self, number: int) -> KernelNode | None:
+        """Enter a node in the table and return it; None if there is none of that number, or what it stood for is not found."""
+
+    def find_file(self, inode: Inode) -> FileNode | None:
+        """Enter the node of a file in the table and return it; None if the kernel has none."""
+
+    def forget(self, number: int, count: int) -> None:
+        """Take *count* look-ups off a node that is not in the table."""
+
+
 class NodeTable:
     """All nodes of one connection, by number.
 
     Args:
         tree_id: The one branch that the connection shows; "" where each caller sees its own.
+        ledger: Where they are recorded for the next daemon.
+
+    Attributes:
+        records: Those records.
+        former: Nodes that the kernel has from the daemon before, and that no request has named yet; None: there are none.
     """
 
-    def __init__(self, tree_id: str = "") -> None:
-        self._numbers = itertools.count(2)
+    def __init__(self, tree_id: str = "", ledger: Ledger | None = None) -> None:
+        self.records = NodeRecords(ledger if ledger is not None else Ledger())
+        self.former: FormerNodes | None = None
+        self._numbers = itertools.count((self.records.ledger.life << 32) + 2)
         self._nodes: dict[int, KernelNode] = {}
         self._files: dict[Inode, FileNode] = {}
         self._left: dict[tuple[str, object], FileNode] = {}  # of restored trees, by tree id and what the data is
         self._view_dirs: list[VirtualNode] = []
         self.uniform_id = ""  # the tree that every caller sees now; "" while callers differ, or names must not be cached
         self.top = TreeView(tree_id)
-        self.root = DirNode(ROOT_NODE, self.top, None, b"")
+        self.root = DirNode(ROOT_NODE, self.top, None, b"", self.records.ledger)
         self.root.lookups = 1
         self.top.root = self.root
         self._nodes[ROOT_NODE] = self.root
@@ -136,30 +161,52 @@ class NodeTable:
         try:
             return self._nodes[number]
         except KeyError:
-            raise OSError(errno.ESTALE, "no such node") from None
+            node = self.former.find(number) if self.former is not None else None
+            if node is None:
+                raise OSError(errno.ESTALE, "no such node") from None
+            return node
 
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def _enter(self, node: KernelNode) -> None:
+    def enter(self, node: KernelNode) -> None:
+        """Enter a node that has its record."""
         self._nodes[node.id] = node
 
     # -- the node for the result of a look-up
 
-    def file(self, inode: Inode) -> FileNode:
-        """Return the node of a file; make one if the kernel knows none."""
-        node = self._files.get(inode)
+    def looked_up(self, node: KernelNode) -> None:
+        """Count one more look-up, whose answer is on its way to the kernel."""
+        node.lookups += 1
+        self.records.counted(node)
+
+    def file(self, inode: Inode, parent: DirNode | None, name: bytes) -> FileNode:
+        """Return the node of a file; make one if the kernel knows none.
+
+        Args:
+            inode: The file.
+            parent: The directory in which it was found; None for one without a name.
+            name: Its name there.
+        """
+        node = self._files.get(inode) or self.find_file(inode)
         if node is None:
             node = self._take_over(inode) if self._left else None
             if node is None:
                 node = FileNode(next(self._numbers), inode)
-                self._enter(node)
+                self.records.enter_file(node, parent.id if parent is not None else 0, name)
+                self.enter(node)
             self._files[inode] = node
         return node
 
     def find_file(self, inode: Inode) -> FileNode | None:
         """Return the node of a file, if the kernel knows one."""
-        return self._files.get(inode)
+        node = self._files.get(inode)
+        return node if node is not None or self.former is None else self.former.find_file(inode)
+
+    def add_file(self, node: FileNode) -> None:
+        """Enter a file's node that has its record."""
+        self.enter(node)
+        self._files[node.inode] = node
 
     def note_pages(self, inode: Inode) -> None:
         """Note that the kernel has pages of a file. Call for each READ and WRITE: the kernel caches their content."""
@@ -198,7 +245,9 @@ class NodeTable:
         private = parent.private.get((tree_id, name))
         if private is not None and _may_stand_for(private, inode):
             self.bind(private, inode)
-            self._enter(private)  # the kernel may have forgotten it since
+            if private.id not in self._nodes:  # the kernel has forgotten it since
+                self.records.enter_directory(private, tree_id)
+                self.enter(private)
             return private
         shared = parent.children.get(name)
         if shared is None:
@@ -210,7 +259,7 @@ class NodeTable:
 
     def make_private(self, parent: DirNode, name: bytes, inode: Inode) -> DirNode:
         """Make a node that only this inode's branch sees at that name."""
-        node = parent.private[(inode.tree.id, name)] = self._new_directory(parent, name)
+        node = parent.private[(inode.tree.id, name)] = self._new_directory(parent, name, inode.tree.id)
         self.bind(node, inode)
         return node
 
@@ -229,6 +278,7 @@ class NodeTable:
             if node.parent is not None and node.parent.children.get(node.name) is node:
                 del node.parent.children[node.name]
             node.parent, node.name = parent, name
+            self.records.moved(node)
         parent.children[name] = node
         return node
 
@@ -243,9 +293,10 @@ class NodeTable:
             node.bound[tree_id] = inode
         dirs[inode] = node
 
-    def _new_directory(self, parent: DirNode, name: bytes) -> DirNode:
-        node = DirNode(next(self._numbers), parent.view, parent, name)
-        self._enter(node)
+    def _new_directory(self, parent: DirNode, name: bytes, tree_id: str = "") -> DirNode:
+        node = DirNode(next(self._numbers), parent.view, parent, name, self.records.ledger)
+        self.records.enter_directory(node, tree_id)
+        self.enter(node)
         return node
 
     def view_root(self, virtual: VirtualNode, tree: Tree) -> DirNode:
@@ -253,8 +304,9 @@ class NodeTable:
         view = virtual.views.get(tree.id)
         if view is None or view.root is None:
             view = virtual.views[tree.id] = TreeView(tree.id)
-            view.root = DirNode(next(self._numbers), view, None, b"")
-            self._enter(view.root)
+            view.root = DirNode(next(self._numbers), view, None, b"", self.records.ledger)
+            self.records.enter_view_root(view.root, virtual.id, tree.id)
+            self.enter(view.root)
         self.bind(view.root, tree.root)
         return view.root
 
@@ -262,16 +314,26 @@ class NodeTable:
         """Return a node of ``.agentfs`` in the view whose root is *owner*; *parent* None for ``.agentfs`` itself."""
         if parent is None:
             if owner.virtual is None:
-                owner.virtual = VirtualNode(next(self._numbers), kind, name, owner)
-                self._enter(owner.virtual)
+                node = VirtualNode(next(self._numbers), kind, name, owner)
+                self.records.enter_virtual(node, owner.id)
+                self.add_virtual(node, None)
             return owner.virtual
         node = parent.children.get(name)
         if node is None:
-            node = parent.children[name] = VirtualNode(next(self._numbers), kind, name, owner)
-            self._enter(node)
-            if kind in ("branches", "snapshots"):
-                self._view_dirs.append(node)
+            node = VirtualNode(next(self._numbers), kind, name, owner)
+            self.records.enter_virtual(node, parent.id)
+            self.add_virtual(node, parent)
         return node
+
+    def add_virtual(self, node: VirtualNode, parent: VirtualNode | None) -> None:
+        """Enter a node of ``.agentfs`` that has its record; *parent* None for ``.agentfs`` itself."""
+        self.enter(node)
+        if parent is None:
+            node.owner.virtual = node
+        else:
+            parent.children[node.name] = node
+            if node.kind in ("branches", "snapshots"):
+                self._view_dirs.append(node)
 
     def views_of(self, tree_id: str) -> Iterator[TreeView]:
         """Return the views that show one tree to every caller."""
@@ -312,12 +374,16 @@ class NodeTable:
         """
         node = self._nodes.get(number)
         if node is None or number == ROOT_NODE:
+            if self.former is not None:
+                self.former.forget(number, count)
             return None
         node.lookups -= count
+        self.records.counted(node)
         if node.lookups > 0:
             return None
         if isinstance(node, FileNode):
             del self._nodes[number]
+            self.records.forgotten(node)
             if self._files.get(node.inode) is node:
                 del self._files[node.inode]
             if self._left:
@@ -333,13 +399,14 @@ class NodeTable:
         if node.view.root is node and not node.view.gone:
             return  # we keep it, so that the root of a branch keeps its number
         del self._nodes[node.id]
+        node.names.take_all()
+        self.records.forgotten(node)
         parent = node.parent
         if parent is not None and parent.children.get(node.name) is node:
             del parent.children[node.name]
         self._unbind(node)  # a private node stays in parent.private, where the branch's next look-up finds it
 
-    @staticmethod
-    def unlink_directory(node: DirNode) -> None:
+    def unlink_directory(self, node: DirNode) -> None:
         """After rmdir, or a rename onto a directory: detach its node from the name."""
         parent = node.parent
         if parent is not None:
@@ -347,7 +414,8 @@ class NodeTable:
                 del parent.children[node.name]
             for key in [key for key, child in parent.private.items() if child is node]:
                 del parent.private[key]
-        NodeTable._unbind(node)
+        self.records.detached(node)
+        self._unbind(node)
 
     @staticmethod
     def _unbind(node: DirNode) -> None:
@@ -386,6 +454,7 @@ class NodeTable:
             parent.private[(tree_id, name)] = node
         else:
             parent.children[name] = node
+        self.records.moved(node)
 
 
 def _data_key(inode: Inode) -> object:

@@ -90,10 +90,9 @@ class Notifier:
             True if any name was queued.
         """
         self.expire_listing_now(directory.id)
-        held = directory.names.intersection(names)
-        if not held or self._fd < 0:
+        held = directory.names.take(names) if self._fd >= 0 else None
+        if not held:
             return False
-        directory.names -= held
         self._put([(directory.id, held)], 1)
         return True
 
