@@ -129,6 +129,8 @@ class Mounted:
     def kill(self) -> None:
         """SIGKILL, as the kernel's OOM killer would."""
         record = self.record()
+        if record.keeper:
+            os.kill(record.keeper, signal.SIGKILL)  # which would start the next daemon
         os.kill(record.pid, signal.SIGKILL)
         deadline = time.monotonic() + 10
         while os.path.exists(f"/proc/{record.pid}/task") and _still_has_files(record.pid) and time.monotonic() < deadline:
@@ -149,7 +151,9 @@ class Mounted:
         record = state_directory.StateDirectory(str(self.state)).last_record()
         if record is not None and record.alive():
             agentfsd("umount", "--lazy", str(self.path), check=False)
-            if record.alive():
+            if record.keeper and record.alive():
+                os.kill(record.keeper, signal.SIGKILL)
+            if record.serves():
                 os.kill(record.pid, signal.SIGKILL)
         while mount_table.mount_at(os.path.realpath(self.path)) is not None:
             mounts.unmount(os.path.realpath(self.path), lazy=True)

@@ -150,10 +150,15 @@ def _changed(locks: list[Lock], wanted: LockRequest) -> list[Lock]:
 
 
 class LockTable:
-    """All locks of one overlay. Single-threaded; every call is one atomic step."""
+    """All locks of one overlay. Single-threaded; every call is one atomic step.
+
+    Attributes:
+        on_changed: Called with a file after its locks may have changed.
+    """
 
     def __init__(self) -> None:
         self._files: dict[Hashable, _FileLocks] = {}
+        self.on_changed: Callable[[Hashable], None] = _nobody
 
     def __len__(self) -> int:
         return len(self._files)
@@ -190,6 +195,8 @@ class LockTable:
         if refused is None:
             locks.put(wanted)
         self._tidy(file, locks)
+        if refused is None:
+            self.on_changed(file)
         return refused
 
     def lose_flock(self, file: Hashable, wanted: LockRequest) -> list[Lock]:
@@ -210,6 +217,8 @@ class LockTable:
             return []
         gone = locks.drop(chosen)
         self._tidy(file, locks)
+        if gone:
+            self.on_changed(file)
         return gone
 
     def _tidy(self, file: Hashable, locks: _FileLocks) -> None:
@@ -267,3 +276,7 @@ class LockTable:
                     holders = {lock.owner for lock in locks.conflicts(waiter.wanted)}
                     owners.setdefault(waiter.wanted.owner, set()).update(holders)
         return owners
+
+
+def _nobody(file: Hashable) -> None:
+    """Nobody listens."""

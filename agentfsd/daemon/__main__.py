@@ -14,10 +14,12 @@ import msgspec
 import trio
 import trio.lowlevel
 
+from agentfs_client import registry
 from agentfs_host import mount_table
 from agentfsd.backstore.free_space import wait_for_room
 from agentfsd.daemon import state_contents
 from agentfsd.daemon.assembly import Daemon
+from agentfsd.daemon.inheritance import Inheritance
 from agentfsd.daemon.state_contents import StateContents
 from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.escape import printable
@@ -34,32 +36,41 @@ log = logging.getLogger("agentfsd")
 _FULL_AGAIN_S = 15.0  # slow enough for the units' StartLimit, so that the service manager never gives up
 
 
-def serve(config: DaemonConfig, ready: readiness.ReadinessPipe) -> None:
+def serve(config: DaemonConfig, ready: readiness.ReadinessPipe, inherited: Inheritance) -> None:
     """Run a daemon from mount to unmount. Refusal or OSError when it cannot start."""
-    config = config if config.replaces_dead else daemon_config.check(config)  # the mount of the dead daemon may hide the lower
+    if not (config.replaces_dead or inherited.kept.is_resumed):  # else the mount of the daemon before may hide the lower
+        config = daemon_config.check(config)
     state = state_directory.StateDirectory(config.state)
     with state_directory.locked(state, lambda holder: mount_table.mount_at(holder.mountpoint) is None):
         daemon_log.start_log(config, state)
         _stand_clear(config)
         with state_contents.opened(config, state) as held:
-            _live(config, held, ready)
+            _live(config, held, ready, inherited)
 
 
-def _live(config: DaemonConfig, held: StateContents, ready: readiness.ReadinessPipe) -> None:
-    if config.replaces_dead:
+def _live(config: DaemonConfig, held: StateContents, ready: readiness.ReadinessPipe, inherited: Inheritance) -> None:
+    if config.replaces_dead and not inherited.kept.is_resumed:
         mounts.clear_dead(config.mountpoint)
-    daemon = Daemon(config, held)
+    daemon = Daemon(config, held, inherited)
     record = daemon.record()
     try:
         daemon.begin()
         descriptors.collect_seldom()
         trio.run(daemon.run, ready)
-    finally:
-        daemon_records.withdraw(record)
-        daemon.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(record.socket)
-        log.info("unmounted %s", config.mountpoint)
+    except BaseException:
+        if daemon.is_succeeded:  # by another, which goes on with the mount
+            raise
+        _end(daemon, record)
+        raise
+    _end(daemon, record)
+
+
+def _end(daemon: Daemon, record: registry.DaemonRecord) -> None:
+    daemon_records.withdraw(record)
+    daemon.close()
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(record.socket)
+    log.info("unmounted %s", record.mountpoint)
 
 
 def _read_config(fd: int) -> DaemonConfig:
@@ -78,10 +89,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="agentfsd.daemon", description="started by `agentfsd mount`")
     parser.add_argument("--config-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, default=-1)
+    parser.add_argument("--kept-fd", type=int, default=-1, help="a socket to the keeper of the daemon before")
     arguments = parser.parse_args()
     ready, config = readiness.ReadinessPipe(arguments.ready_fd), None
     os.umask(0o077)
-    for fd in (arguments.config_fd, arguments.ready_fd):
+    for fd in (arguments.config_fd, arguments.ready_fd, arguments.kept_fd):
         if fd >= 0:
             os.set_inheritable(fd, False)
     descriptors.raise_descriptor_limit()
@@ -90,8 +102,8 @@ def main() -> int:
     try:
         config = _read_config(arguments.config_fd)
         if not config.foreground:
-            descriptors.keep_only(arguments.ready_fd)
-        serve(config, ready)
+            descriptors.keep_only(arguments.ready_fd, arguments.kept_fd)
+        serve(config, ready, Inheritance.of(arguments.kept_fd))
     except Exception as exc:  # noqa: BLE001 - whoever started us is told every reason
         _report(exc, ready)
         if config is not None:

@@ -31,7 +31,8 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.service import ControlService
 from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
-from agentfsd.daemon import settings_file
+from agentfsd.daemon import inheritance, settings_file
+from agentfsd.daemon.inheritance import Inheritance
 from agentfsd.daemon.maintenance import Maintenance
 from agentfsd.daemon.observation import Observation
 from agentfsd.daemon.shutdown import MountShutdown
@@ -66,16 +67,18 @@ _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
 _LOOK_AT_ROOM_S = 1.0
 _SETTINGS_TIMEOUT_S = 5.0
+_ALIVE_EVERY_S = 10.0
+_LOWER, _COVERED = "lower", "covered"  # names of kept descriptors
 
 
 class Daemon:
     """Everything that lives as long as the mount does."""
 
-    def __init__(self, config: DaemonConfig, held: StateContents) -> None:
+    def __init__(self, config: DaemonConfig, held: StateContents, inherited: Inheritance) -> None:
         self.config, self.state, self.held = config, state_directory.StateDirectory(config.state), held
-        self.lower = HostLower(config.lower, share=config.prefer_native_snapshots)
-        if config.mountpoint != config.lower and mount_table.is_within(config.mountpoint, config.lower):
-            self.lower.mask(os.fsencode(os.path.relpath(config.mountpoint, config.lower)))
+        self.kept, self._keeper = inherited.kept, inherited.keeper
+        self.not_restarted = inheritance.why_not_restarted(config, persistent=held.backstore.persistent)
+        self.lower = self._open_lower(config)
         self.store = held.store
         try:
             self.overlay = Overlay(held.store, self.lower, held.backstore)
@@ -111,14 +114,15 @@ class Daemon:
             )
         )
         self.server = ControlSocketServer(self.service)
-        branch_mounts = BranchMounts(config.state)
-        self.homes = HomeMounts(branch_mounts, HomeLayerStore(self.state), self.bindings.is_in)
+        by_itself = not (self.not_restarted or self.manager.listens)
+        self.branch_mounts = BranchMounts(config.state, self.kept, inheritance.keeper_place(config) if by_itself else None)
+        self.homes = HomeMounts(self.branch_mounts, HomeLayerStore(self.state), self.bindings.is_in, self.kept)
         options = frozenset({*config.mount_options, *(["allow_other"] if config.allow_other else [])})
         self.mount = FuseMount(
             self.overlay, self.bindings, ControlFile(self.service), self.watch, config.mountpoint, options, config.session,
-            branch_mounts,
+            self.branch_mounts, self.kept,
         )  # fmt: skip
-        self.views = DescriptorMounts(self.lower, config.lower, self.held.backstore, self.held.place.objects)
+        self.views = DescriptorMounts(self.lower, config.lower, self.held.backstore, self.held.place.objects, self.kept)
         self.forwarding = Forwarding(
             self.overlay,
             self.write_back,
@@ -142,6 +146,15 @@ class Daemon:
         self._is_ready = self._told_to_end = False
         self._reading = trio.CapacityLimiter(1)  # a limiter of its own: a read that hangs takes no thread from others
 
+    def _open_lower(self, config: DaemonConfig) -> HostLower:
+        """Open the lower; where the mount of the daemon before covers it, by the descriptors that it has left."""
+        lower = HostLower(config.lower, share=config.prefer_native_snapshots, root_fd=self.kept.take(_LOWER))
+        self.kept.keep(_LOWER, lower.root_fd)
+        if config.mountpoint != config.lower and mount_table.is_within(config.mountpoint, config.lower):
+            covered = os.fsencode(os.path.relpath(config.mountpoint, config.lower))
+            self.kept.keep(_COVERED, lower.mask(covered, self.kept.take(_COVERED)))
+        return lower
+
     def _info(self, session: str, why: str) -> DaemonInfo:
         config = self.config
         return DaemonInfo(
@@ -154,16 +167,25 @@ class Daemon:
             shown_at=(config.mountpoint, *([config.lower] if config.hidden else [])), read_only="ro" in config.mount_options,
         )  # fmt: skip
 
+    @property
+    def is_succeeded(self) -> bool:
+        """Whether another daemon goes on with the mount if this one ends without close()."""
+        return self.branch_mounts.keeper is not None
+
     def begin(self) -> None:
-        """Mount. OSError, with a sentence, when that is refused or the settings are invalid."""
+        """Mount, or go on with the mount of the daemon before. OSError, with a sentence, when that is refused or the settings are invalid."""
         self._read_settings()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._remember)
         self.homes.prepare()
+        self.branch_mounts.resume(self._keeper)
+        inheritance.keep_config(self.config, self.kept)
         taken = self.bindings.take_over()
         if taken:
             log.info("%d processes have the branches that they had with the daemon before", taken)
         self.mount.mount()
+        self.homes.resume()
+        self.kept.close_former()
         self.held.in_use = True
         self.observation.apply_settings()
         self.service.services = replace(self.service.services, info=self._info(self.mount.kind, self.mount.why))
@@ -176,10 +198,12 @@ class Daemon:
         return declared_settings.parse_age(self.overlay.settings.values()["asks.timeout"])
 
     def record(self) -> registry.DaemonRecord:
+        keeper = self.branch_mounts.keeper_pid
         return registry.DaemonRecord(
             pid=os.getpid(), start_ticks=registry.process_start_ticks(os.getpid()), lower=self.config.lower,
             mountpoint=self.config.mountpoint, socket=self.state.socket, state=self.config.state,
-            started_ns=self.started_ns, hidden=self.config.hidden,
+            started_ns=self.started_ns, hidden=self.config.hidden, keeper=keeper,
+            keeper_ticks=registry.process_start_ticks(keeper) if keeper else 0,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -264,10 +288,21 @@ class Daemon:
         ready.tell(Readiness(notice="; ".join(sentence for sentence in notices if sentence)))
         self.manager.ready(self._status())
         self._is_ready = True
-        nursery.start_soon(self.mount.start_holder)
+        nursery.start_soon(self._start_holder)
         nursery.start_soon(self.manager.feed, self._be_answered)
         if not self.config.foreground:
             descriptors.stderr_to(self.state.log)
+
+    async def _start_holder(self) -> None:
+        """Start the process that holds mounts and keeps descriptors, and tell it from time to time that we answer."""
+        await self.mount.start_holder()
+        daemon_records.publish(self.record())
+        answering = trio.CapacityLimiter(1)
+        while not self.not_restarted and not self.manager.listens:
+            with contextlib.suppress(OSError):
+                await trio.to_thread.run_sync(self._be_answered, abandon_on_cancel=True, limiter=answering)
+                self.branch_mounts.alive()
+            await trio.sleep(_ALIVE_EVERY_S)
 
     def _status(self) -> str:
         status = f"{self.config.lower} is mounted on {self.config.mountpoint}"

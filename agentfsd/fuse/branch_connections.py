@@ -131,7 +131,7 @@ class BranchConnections:
         return run
 
     async def _begin(self, branch_id: str, io: str) -> _BranchConnection:
-        mount, connection = await self._mounts.mount(self._options())
+        mount, connection = await self._mounts.mount(branch_id, self._options())
         try:
             session = self._serve(connection, branch_id, io, mount.device)
         except BaseException:
@@ -139,9 +139,7 @@ class BranchConnections:
             raise
         mounts.read_far_ahead(mount.device)
         run = self._by_branch[branch_id] = _BranchConnection(session, mount)
-        if session.io == "zero-message":  # its kernel keeps its locks; other connections hand theirs to us
-            peer = BranchLocks(mount, lambda: session.ended or run.is_released, session.knows)
-            await self._locks.attach_peer(branch_id, peer)
+        await self._lend_locks(branch_id, run)
         return run
 
     @staticmethod
@@ -149,6 +147,27 @@ class BranchConnections:
         """Count one run less. Processes that it left behind may still use the connection."""
         run.users -= 1
         run.used_s = time.monotonic()
+
+    async def resume(self, branch_id: str, session: BranchSession, device: int) -> None:
+        """Go on with a connection of the daemon before, whose session is served. Its runs count as ended: their processes are bound.
+
+        Args:
+            branch_id: The branch.
+            session: The session.
+            device: The st_dev of the file system.
+        """
+        mount = self._mounts.resume_mount(branch_id, device)
+        if mount is None:
+            log.warning("the mount of branch %s has no holder any more; its runs go on", branch_id)
+            return
+        run = self._by_branch[branch_id] = _BranchConnection(session, mount)
+        await self._lend_locks(branch_id, run)
+
+    async def _lend_locks(self, branch_id: str, run: _BranchConnection) -> None:
+        """Take locks through a zero-message connection, too: its kernel keeps its own, and other connections hand theirs to us."""
+        if run.session.io == "zero-message":
+            peer = BranchLocks(run.mount, lambda: run.session.ended or run.is_released, run.session.knows)
+            await self._locks.attach_peer(branch_id, peer)
 
     def is_idle(self) -> bool:
         """Return whether no run and no bound process uses any of these connections."""

@@ -7,13 +7,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import trio
 
+from agentfsd.fuse.keeper import Place
 from agentfsd.fuse.mount_holder import COPY, HOME, LOCK, MAX_MESSAGE_BYTES, MOUNT, NEW, encode, receive, send
+from agentfsd.process.kept_descriptors import KeeperLink, KeptDescriptors
 
+BRANCHES, HOMES = "branch.", "home."  # what the names of kept descriptors begin with, before a branch's id
+_SERVER = "holders"  # the name of the socket to the process that forks holders
 _ANSWER_S = 10
 _askers = trio.CapacityLimiter(64)  # a limit of its own: waiting for a holder takes no thread from other work
 
@@ -24,7 +29,7 @@ class _Conversation:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._turn, self._busy = trio.Lock(), threading.Lock()
-        self._number = 0
+        self._number = time.monotonic_ns()  # answers to a killed daemon's requests may still be on their way
         self.has_ended = False
 
     async def ask(
@@ -67,6 +72,9 @@ class _Conversation:
                 if reply["number"] == self._number:  # an older number answers a request whose caller has timed out
                     raise OSError(reply["errno"], reply["why"])
 
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
     def close(self) -> None:
         self.has_ended = True
         with contextlib.suppress(OSError):
@@ -75,10 +83,11 @@ class _Conversation:
 
 
 class HeldMount:
-    """A mount that a holder has."""
+    """A mount that a holder has. Its socket is kept for the next daemon under the name ``NAME.holder``."""
 
-    def __init__(self, holder: _Conversation) -> None:
-        self._holder = holder
+    def __init__(self, holder: _Conversation, kept: KeptDescriptors, name: str) -> None:
+        self._holder, self._kept, self._name = holder, kept, name
+        kept.keep(f"{name}.holder", holder.fileno())
 
     @property
     def is_lost(self) -> bool:
@@ -92,15 +101,18 @@ class HeldMount:
 
     def close(self) -> None:
         """End the holder, and with it its mount. Copies stay."""
+        self._kept.drop(f"{self._name}.holder")
         self._holder.close()
 
 
 class BranchMount(HeldMount):
     """A FUSE mount. ``user_namespace``: a descriptor of the holder's; None where it is the daemon's."""
 
-    def __init__(self, holder: _Conversation, device: int, user_namespace: int | None) -> None:
-        super().__init__(holder)
+    def __init__(self, holder: _Conversation, kept: KeptDescriptors, name: str, device: int, user_namespace: int | None) -> None:
+        super().__init__(holder, kept, name)
         self.device, self.user_namespace = device, user_namespace
+        if user_namespace is not None:
+            kept.keep(f"{name}.namespace", user_namespace)
 
     async def lock(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send HolderLocks.answer a request. No time-out: after one we would not know whether the lock is held. OSError."""
@@ -111,6 +123,7 @@ class BranchMount(HeldMount):
         """End the holder, and with it its mount. Copies stay."""
         super().close()
         if self.user_namespace is not None:
+            self._kept.drop(f"{self._name}.namespace")
             os.close(self.user_namespace)
             self.user_namespace = None
 
@@ -120,30 +133,77 @@ class BranchMounts:
 
     Args:
         place: A directory over which each holder mounts, in its own namespace.
+        kept: What the next daemon gets.
+        keeper: Where the process that forks holders writes, if it is to keep descriptors and start the next daemon; else None.
+
+    Attributes:
+        keeper: The socket to it as a keeper; None where there is none.
+        keeper_pid: Its process id; 0 where there is none.
     """
 
-    def __init__(self, place: str) -> None:
-        self._place = os.path.realpath(place)
+    def __init__(self, place: str, kept: KeptDescriptors, keeper: Place | None = None) -> None:
+        self._place, self._kept, self._keeper_place = place, kept, keeper
+        self.keeper: KeeperLink | None = None
+        self.keeper_pid = 0
         self._server: _Conversation | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = trio.Lock()
 
+    def resume(self, keeper: KeeperLink | None) -> None:
+        """Go on with the process of the daemon before, which started us if it is our *keeper*."""
+        fd = self._kept.take(_SERVER)
+        if fd is not None:
+            self._server = _Conversation(socket.socket(fileno=fd))
+        if keeper is not None:
+            self._use(keeper, os.getppid())
+
+    def _use(self, keeper: KeeperLink, pid: int) -> None:
+        self.keeper, self.keeper_pid = keeper, pid
+        self._kept.held_by(keeper)
+        keeper.serving()
+
     async def start(self) -> None:
-        """Start the server that forks holders. Call early: its interpreter takes time to start. OSError."""
+        """Start the process that forks holders. Call early: its interpreter takes time to start. OSError."""
         async with self._starting:
-            if self._process is not None and (self._process.poll() is not None or self._server is None):
+            if self._has_ended():
                 self.close()
             if self._server is None:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                link, keeper = (
+                    (None, None) if self._keeper_place is None else socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                )
                 with theirs:
-                    self._process = await trio.to_thread.run_sync(_spawn, theirs)
+                    self._process = await trio.to_thread.run_sync(_spawn, theirs, keeper, self._keeper_place)
                 self._server = _Conversation(ours)
+                self._kept.keep(_SERVER, ours.fileno())
+                if link is not None:
+                    self._use(KeeperLink(link), self._process.pid)
+
+    def _has_ended(self) -> bool:
+        """Return whether the process was started and has ended."""
+        if self._process is not None and self._process.poll() is not None:
+            return True
+        return self._server is not None and self._server.has_ended
+
+    def alive(self) -> None:
+        """Tell the keeper, if there is one, that the daemon answers. OSError."""
+        if self.keeper is not None:
+            self.keeper.alive()
 
     async def _new_holder(self) -> _Conversation:
         await self.start()
         assert self._server is not None
         _, (number,) = await self._server.ask({"op": NEW})
         return _Conversation(socket.socket(fileno=number))
+
+    def resume_layer(self, branch_id: str) -> HeldMount | None:
+        """Return the layer of a branch that the daemon before had mounted, if it had."""
+        holder = self._kept.take(f"{HOMES}{branch_id}.holder")
+        return HeldMount(self._resumed(holder), self._kept, HOMES + branch_id) if holder is not None else None
+
+    @staticmethod
+    def _resumed(holder: int) -> _Conversation:
+        return _Conversation(socket.socket(fileno=holder))
 
     async def mount_layer(self, home: str, layers: str, layer: str, source: str, prepared: Sequence[int] = ()) -> HeldMount:
         """Mount a layer over a home directory, as home_layers.mount() does.
@@ -165,12 +225,19 @@ class BranchMounts:
         except BaseException:
             holder.close()
             raise
-        return HeldMount(holder)
+        return HeldMount(holder, self._kept, HOMES + layer)
 
-    async def mount(self, options: frozenset[str]) -> tuple[BranchMount, int]:
+    def resume_mount(self, branch_id: str, device: int) -> BranchMount | None:
+        """Return the mount of a branch that the daemon before had. *device*: its st_dev."""
+        name = BRANCHES + branch_id
+        holder, namespace = self._kept.take(f"{name}.holder"), self._kept.take(f"{name}.namespace")
+        return BranchMount(self._resumed(holder), self._kept, name, device, namespace) if holder is not None else None
+
+    async def mount(self, branch_id: str, options: frozenset[str]) -> tuple[BranchMount, int]:
         """Make a mount whose requests nobody answers yet.
 
         Args:
+            branch_id: What it will show.
             options: Options of mount(8), of which only restrictions take effect.
 
         Returns:
@@ -186,11 +253,18 @@ class BranchMounts:
             holder.close()
             raise
         connection, *namespace = descriptors
-        return BranchMount(holder, reply["device"], namespace[0] if namespace else None), connection
+        name = BRANCHES + branch_id
+        return BranchMount(holder, self._kept, name, reply["device"], namespace[0] if namespace else None), connection
 
     def close(self) -> None:
-        """Close the socket, upon which the server ends; kill it if it does not within a second."""
+        """Close the sockets, upon which the process ends; kill it if it does not within a second."""
+        self._kept.held_by_nobody()
+        if self.keeper is not None:
+            self.keeper.end()
+            self.keeper.connection.close()
+            self.keeper, self.keeper_pid = None, 0
         if self._server is not None:
+            self._kept.drop(_SERVER)
             self._server.close()
             self._server = None
         if self._process is not None:
@@ -202,10 +276,14 @@ class BranchMounts:
             self._process = None
 
 
-def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
-    number = theirs.fileno()
-    command = [sys.executable, "-m", "agentfsd.fuse.mount_holder", str(number)]
+def _spawn(theirs: socket.socket, keeper: socket.socket | None, place: Place | None) -> subprocess.Popen[bytes]:
+    numbers = [theirs.fileno(), *([keeper.fileno()] if keeper is not None else [])]
+    command = [sys.executable, "-P", "-m", "agentfsd.fuse.mount_holder", *map(str, numbers), *(place or ())]
     path = os.pathsep.join(path for path in sys.path if path)
-    return subprocess.Popen(
-        command, pass_fds=[number], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
-    )
+    try:
+        return subprocess.Popen(
+            command, pass_fds=numbers, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
+        )
+    finally:
+        if keeper is not None:
+            keeper.close()

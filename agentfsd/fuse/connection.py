@@ -14,6 +14,7 @@ from agentfsd.fuse.dentry_revival import DentryReviver
 from agentfsd.fuse.handles import HandleTable
 from agentfsd.fuse.kernel_cache import KernelCache
 from agentfsd.fuse.kernel_replies import KernelReplies
+from agentfsd.fuse.ledger import Ledger
 from agentfsd.fuse.nodes import NodeTable
 from agentfsd.fuse.notifier import Notifier
 from agentfsd.fuse.path_guard import PathGuard
@@ -51,7 +52,14 @@ class Connection:
     changes: ChangeNotices
 
     @classmethod
-    def make(cls, shared: Connections, notifier: Notifier, reviver: DentryReviver | None, tree_id: str = "") -> "Connection":
+    def make(
+        cls,
+        shared: Connections,
+        notifier: Notifier,
+        reviver: DentryReviver | None,
+        tree_id: str = "",
+        ledger: Ledger | None = None,
+    ) -> "Connection":
         """Make a connection and add it to those of the daemon.
 
         Args:
@@ -59,8 +67,9 @@ class Connection:
             notifier: Sends the kernel notifications on this connection.
             reviver: Restores lost working directories; None where the connection shows one branch only.
             tree_id: The one branch that the connection shows; "" where each caller sees its own.
+            ledger: What the daemon before recorded of it; None for a new one.
         """
-        cache = KernelCache(notifier, tree_id)
+        cache = KernelCache(notifier, tree_id, ledger)
         made = cls(
             shared, shared.overlay, shared.bindings, cache, cache.nodes, cache.handles, notifier,
             TreeAccess(shared.overlay, shared.bindings, cache.nodes, reviver),

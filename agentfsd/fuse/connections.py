@@ -63,6 +63,8 @@ class Connections:
         overlay.events.on_copied_up.append(self.copied_up)
         overlay.events.on_file.append(lambda inode, data: self.file_changed(None, inode, data=data))
         overlay.events.on_external_writer.append(self.external_writer_begins)
+        overlay.events.on_row.append(self.gets_row)
+        overlay.events.on_nameless.append(self.loses_names)
         overlay.rules.on_changed.append(self.rules_changed)
 
     def add(self, connection: KernelCache) -> None:
@@ -175,8 +177,25 @@ class Connections:
                     owed[connection.notifier] = connection.notifier.queued
         return owed
 
+    def gets_row(self, inode: Inode) -> None:
+        """Before a transaction that gives an inode its row: record that for the next daemon."""
+        for connection in self.all:
+            node = connection.nodes.find_file(inode)
+            if node is not None:
+                connection.nodes.records.stored(node, inode.id)
+
+    def loses_names(self, inode: Inode) -> None:
+        """Before a transaction that takes the last name from an inode: record what it is for the next daemon."""
+        for connection in self.all:
+            views = connection.nodes.all_views() if inode.is_dir else ()
+            for node in (connection.nodes.find_file(inode), *(view.dirs.get(inode) for view in views)):
+                if node is not None:
+                    connection.nodes.records.goes(node.id, inode)
+
     def file_changed(self, by: KernelCache | None, inode: Inode, *, data: bool) -> Owed:
         """Expire a file's attributes, or pages if *data*, on connections other than *by*; return what to wait for."""
+        if not inode.nlink and not data:
+            self.loses_names(inode)  # its mode or owner has changed
         owed: Owed = {}
         for connection in self.all:
             node = connection.nodes.find_file(inode) if connection is not by else None

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import trio
 
 from agentfsd.domain_errors import Refusal
-from agentfsd.fuse.branch_mounts import BranchMounts, HeldMount
+from agentfsd.fuse.branch_mounts import HOMES, BranchMounts, HeldMount
 from agentfsd.linux import home_directory, home_layers
+from agentfsd.process.kept_descriptors import KeptDescriptors
 from agentfsd.state.home_layer_store import HomeLayerStore
 from agentfsd.state.state_directory import path_digest
 from agentfsd.types import HomeView
@@ -22,6 +23,7 @@ from agentfsd.types import HomeView
 log = logging.getLogger(__name__)
 
 _LOOKS, _LOOK_S = 50, 0.02
+_PREPARED = ("prepared.user", "prepared.mounts")  # names of kept descriptors
 
 
 @dataclass(slots=True)
@@ -37,10 +39,13 @@ class HomeMounts:
         branch_mounts: Starts the processes that hold the mounts.
         store: Where the layers are kept.
         is_in_use: Tells whether a process is bound to a branch.
+        kept: What the next daemon gets.
     """
 
-    def __init__(self, branch_mounts: BranchMounts, store: HomeLayerStore, is_in_use: Callable[[str], bool]) -> None:
-        self._mounts, self._store, self._is_in_use = branch_mounts, store, is_in_use
+    def __init__(
+        self, branch_mounts: BranchMounts, store: HomeLayerStore, is_in_use: Callable[[str], bool], kept: KeptDescriptors
+    ) -> None:
+        self._mounts, self._store, self._is_in_use, self._kept = branch_mounts, store, is_in_use, kept
         self._by_branch: dict[str, _Mounted] = {}
         self._turns: dict[str, trio.Lock] = {}
         self._looked_for: set[str] = set()  # branches whose layer no other daemon's run has mounted
@@ -55,12 +60,27 @@ class HomeMounts:
         home = home_directory.find()
         if os.geteuid() == 0 or not home:
             return
+        if self._kept.is_resumed:
+            prepared = [self._kept.take(name) for name in _PREPARED]
+            self._prepared = tuple(fd for fd in prepared if fd is not None)
+            self._prepared_home = home if self._prepared else ""
+            return
         try:
             self._store.create()
             self._prepared = home_layers.kept_by_child(home, self._store.path)
             self._prepared_home = home
+            for name, fd in zip(_PREPARED, self._prepared, strict=True):
+                self._kept.keep(name, fd)
         except OSError as exc:
             log.info("no layers over %s: %s", home, _why_not(exc))
+
+    def resume(self) -> None:
+        """Go on with the layers that the daemon before had mounted."""
+        for name in self._kept.former_names(HOMES):
+            branch_id = name.removeprefix(HOMES).removesuffix(".holder")
+            mount = self._mounts.resume_layer(branch_id)
+            if mount is not None:
+                self._by_branch[branch_id] = _Mounted(mount)
 
     async def open(self, branch_id: str, home: str) -> HomeView:
         """Return one more mount of a branch's layer; mount the layer if no run has it.
@@ -141,7 +161,8 @@ class HomeMounts:
         for mounted in self._by_branch.values():
             mounted.mount.close()
         self._by_branch.clear()
-        for fd in self._prepared:
+        for name, fd in zip(_PREPARED, self._prepared, strict=False):
+            self._kept.drop(name)
             os.close(fd)
         self._prepared, self._prepared_home = (), ""
 

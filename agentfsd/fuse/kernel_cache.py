@@ -5,6 +5,7 @@ Knows nothing of requests. It is all that other connections of the daemon know o
 
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.handles import HandleTable
+from agentfsd.fuse.ledger import Ledger
 from agentfsd.fuse.nodes import NodeTable, TreeView
 from agentfsd.fuse.notifier import Notifier
 
@@ -21,9 +22,10 @@ class KernelCache:
         is_open: The connection is among those that the daemon serves (Connections.add, Connections.remove).
     """
 
-    def __init__(self, notifier: Notifier, tree_id: str = "") -> None:
+    def __init__(self, notifier: Notifier, tree_id: str = "", ledger: Ledger | None = None) -> None:
         self.notifier, self.tree_id = notifier, tree_id
-        self.nodes, self.handles = NodeTable(tree_id), HandleTable()
+        self.nodes = NodeTable(tree_id, ledger)
+        self.handles = HandleTable(self.nodes.records, tree_id)
         self.device = 0
         self.is_open = False
 

@@ -122,6 +122,12 @@ class LockService:
 
     # -- getting and giving back
 
+    def take_over(self, file: Hashable, lock: LockRequest) -> None:
+        """Enter a lock that a process has had since before the daemon was started again. Call it before anybody asks."""
+        self.table.apply(file, lock)
+        if not lock.flock and not getattr(lock.handle, "flushes", False):
+            self.ends_with(lock.pid, lock.pid, lock.owner)
+
     def set_now(self, file: Hashable, wanted: LockRequest) -> Awaitable[None] | None:
         """Answer F_SETLK or LOCK_NB. Return an awaitable where there is a peer. BlockingIOError (EAGAIN) on a conflict."""
         if self.has_peer(file):

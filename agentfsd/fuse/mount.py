@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 from typing import TYPE_CHECKING, cast
 
 import trio
@@ -10,16 +11,20 @@ from agentfs_host import mount_table
 from agentfsd.binding.table import Bindings
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode, Tree
+from agentfsd.fuse import resumption
 from agentfsd.fuse.branch_connections import BranchConnections
-from agentfsd.fuse.branch_mounts import BranchMounts
+from agentfsd.fuse.branch_mounts import BRANCHES, BranchMounts
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.dentry_revival import DentryReviver
+from agentfsd.fuse.ledger import Ledger
+from agentfsd.fuse.lock_records import KeptLocks, LockRecords
 from agentfsd.fuse.native import fuse_device
 from agentfsd.fuse.native import native_session as native
 from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notifier import Notifier
 from agentfsd.linux import process_info
+from agentfsd.process.kept_descriptors import KeptDescriptors
 from agentfsd.state.daemon_config import SessionKind
 from agentfsd.types import ControlOpener, LowerNews
 
@@ -30,6 +35,7 @@ log = logging.getLogger(__name__)
 
 IO_MODES = ("auto", "zero-message", "passthrough", "cached")
 _BEST: native.IoMode = "zero-message"
+_MAIN = "main"  # what the names of kept descriptors begin with: the connection at the mount point
 _MAPS_S = 2.0
 _map_readers = trio.CapacityLimiter(16)  # a limit of its own: readers that hang take no thread from other work
 
@@ -46,17 +52,22 @@ class FuseMount:
 
     def __init__(
         self, overlay: Overlay, bindings: Bindings, control: ControlOpener, watch: LowerNews | None,
-        mountpoint: str, options: frozenset[str], wanted: SessionKind, branch_mounts: BranchMounts,
+        mountpoint: str, options: frozenset[str], wanted: SessionKind, branch_mounts: BranchMounts, kept: KeptDescriptors,
     ) -> None:  # fmt: skip
         self.connections = Connections(overlay, bindings, control, watch)
         self.connections.moves_atime = not options & {"noatime", "ro"}
         self._mountpoint, self._options, self._wanted = mountpoint, options, wanted
+        self._kept = kept
         self._reviver = DentryReviver(mountpoint)
-        self.main = self._connection()
+        ledger = kept.take(f"{_MAIN}.ledger")
+        self.main = self._connection("", Ledger(ledger) if ledger is not None else None)
+        LockRecords(self.connections.locks.table, self.main.nodes.records.ledger)
         self._reactor = Reactor()
         self.connections.locks.start = self._reactor.start_aside
         self._libfuse: Pyfuse3Session | None = None
         self._native: native.NativeSession | None = None
+        self._resumed: list[native.NativeSession] = []
+        self._is_resumed = ledger is not None
         self._terminated = self._libfuse_ended = False
         self.kind, self.why = "", ""
         overlay.events.on_replaced.append(self._tree_replaced)
@@ -66,8 +77,17 @@ class FuseMount:
             branch_mounts, self._options_in_force, self._serve_branch, bindings.is_in, self.connections.locks
         )
 
-    def _connection(self, tree_id: str = "") -> Connection:
-        return Connection.make(self.connections, Notifier(), None if tree_id else self._reviver, tree_id)
+    def _connection(self, tree_id: str, ledger: Ledger | None = None) -> Connection:
+        return Connection.make(self.connections, Notifier(), None if tree_id else self._reviver, tree_id, ledger)
+
+    def _keep(self, name: str, session: native.NativeSession) -> None:
+        """Keep a connection for the next daemon."""
+        self._kept.keep(f"{name}.connection", session.fd)
+        self._kept.keep(f"{name}.ledger", session.connection.nodes.records.ledger.fd)
+
+    def _drop(self, name: str) -> None:
+        self._kept.drop(f"{name}.connection")
+        self._kept.drop(f"{name}.ledger")
 
     # -- beginning
 
@@ -78,6 +98,10 @@ class FuseMount:
             OSError: The kernel or fusermount3 refuses; the text says why.
             native.Unsupported: The native session was asked for, and this kernel's FUSE does not support it.
         """
+        connection = self._kept.take(f"{_MAIN}.connection")
+        if connection is not None:
+            self._resume_native(connection)
+            return
         if self._wanted != "pyfuse3":
             try:
                 self._mount_native()
@@ -112,6 +136,47 @@ class FuseMount:
             fuse_device.unmount(self._mountpoint)
             raise
         self._native = session
+        self._keep(_MAIN, session)
+
+    # -- connections of the daemon before
+
+    def _resume_native(self, connection: int) -> None:
+        """Go on with the mount of the daemon before, and with the connections of its branches. OSError."""
+        self._native = native.NativeSession(self.main, self._reactor, connection, "cached")
+        kept = resumption.resume(self._native)
+        self.kind, self.why = "native", f"FUSE 7.{self._native.minor}"
+        for name in self._kept.former_names(BRANCHES):
+            if name.endswith(".connection"):
+                kept += self._resume_branch(name.removeprefix(BRANCHES).removesuffix(".connection"))
+        alone = {connection.cache.tree_id: connection for session in self._resumed for connection in [session.connection]}
+        resumption.take_locks({"": self.main} | alone, kept)
+        sessions = [self._native, *self._resumed]
+        database = self.connections.overlay.store.db
+        database.unanswered = {key for key in database.unanswered if any(session.is_request_of(key) for session in sessions)}
+
+    def _resume_branch(self, branch_id: str) -> list[KeptLocks]:
+        name = BRANCHES + branch_id
+        fd, ledger = self._kept.take(f"{name}.connection"), self._kept.take(f"{name}.ledger")
+        if fd is None or ledger is None or not self.connections.overlay.refs.exists(branch_id):
+            self._drop(name)
+            for each in (fd, ledger):
+                if each is not None:
+                    os.close(each)
+            return []
+        session = native.NativeSession(self._connection(branch_id, Ledger(ledger)), self._reactor, fd, _BEST)
+        self._resumed.append(session)
+        return resumption.resume(session)
+
+    async def _serve_resumed(self) -> None:
+        """Begin to serve the connections of the daemon before."""
+        for session in self._resumed:
+            self.connections.run_begins(session.connection.cache.tree_id, self.main.cache)
+            self._reactor.add(session)
+        for connection in (self.main, *(session.connection for session in self._resumed)):
+            resumption.expire_all(connection)
+        for session in self._resumed:
+            cache = session.connection.cache
+            await self.runs.resume(cache.tree_id, session, cache.device)
 
     # -- connections that show one branch
 
@@ -133,6 +198,8 @@ class FuseMount:
             self.connections.remove(connection.cache)
             session.abandon()
             raise
+        self._keep(BRANCHES + tree_id, session)
+        session.on_end = lambda: self._drop(BRANCHES + tree_id)
         self.connections.run_begins(tree_id, self.main.cache)
         self._reactor.add(session)
         return session
@@ -176,6 +243,8 @@ class FuseMount:
                     assert self._native is not None
                     self._reactor.add(self._native)
                     self.unite()
+                    if self._is_resumed:
+                        nursery.start_soon(self._serve_resumed)
                     await self._reactor.serve(self._is_over)
         finally:
             self._reviver.stop()
@@ -222,6 +291,7 @@ class FuseMount:
         if self._libfuse is not None:
             self._libfuse.close(unmount=unmount)
         if self._native is not None:
+            self._drop(_MAIN)
             self._native.end()
             if unmount:
                 fuse_device.unmount(self._mountpoint)

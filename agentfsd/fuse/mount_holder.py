@@ -1,4 +1,4 @@
-"""Processes that hold the mounts of branches for the daemon: ``python -m agentfsd.fuse.mount_holder FD``.
+"""Processes that hold the mounts of branches for the daemon: ``python -m agentfsd.fuse.mount_holder FD [KEEPER_FD PLACE...]``.
 
 The daemon cannot enter a mount namespace, since it has threads and serves the mount point. So this process forks one *holder* for
 each branch that runs use. A holder enters namespaces of its own, mounts the branch's FUSE file system there, and makes one more
@@ -7,6 +7,9 @@ mount of it for each `agentfsd run` of that branch. So all runs share one connec
 A holder of another kind has the layer of one branch over the home directory (linux/home_layers.py): the kernel says that two
 overlays with one upper directory have undefined results, so the runs of a branch share one.
 
+The same process keeps the daemon's descriptors, and starts the next daemon if this one dies (fuse/keeper.py). Its end of the socket
+to us is among them, and so are those of the holders: none of us ends with the daemon, unless it ends in order.
+
 A holder knows nothing of branches and answers no request of the kernel: it sends the connection's descriptor to the daemon. It
 ends when the daemon closes its socket. Its mount then goes; the mounts of runs stay.
 """
@@ -14,18 +17,18 @@ ends when the daemon closes its socket. Its mount then goes; the mounts of runs 
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
 from typing import Any
 
 from agentfsd.fuse.held_locks import HolderLocks
+from agentfsd.fuse.keeper import IGNORED, TICK_S, Keeper, Place
 from agentfsd.linux import home_layers, mounts, namespaces, process_info, process_syscalls
 
 MAX_MESSAGE_BYTES = 1 << 16
 NEW, MOUNT, COPY, LOCK, HOME = "new", "mount", "copy", "lock", "home"
-
-_FOR_THE_DAEMON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # we end with our socket instead
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -46,17 +49,34 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]
     return (json.loads(body) if body else None), descriptors
 
 
-def _serve(daemon: socket.socket) -> None:
-    """Fork a holder for each request; send the daemon the socket to it."""
-    while (message := receive(daemon)[0]) is not None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
-            daemon.close()
-            theirs.close()
-            _hold(ours)
-        send(daemon, encode({"number": message["number"]}), [theirs.fileno()])
-        ours.close()
-        theirs.close()
+def _serve(daemon: socket.socket, keeper: Keeper | None) -> None:
+    """Answer the daemon and its successors until one of them ends in order."""
+    while True:
+        connections = [daemon] if keeper is None else [daemon, keeper.connection]
+        ready, _, _ = select.select(connections, [], [], TICK_S)
+        if not ready and keeper is not None and not keeper.tick(TICK_S):
+            return
+        if keeper is not None and keeper.connection in ready:
+            if not keeper.answer():
+                return
+        elif daemon in ready and not _fork_holder(daemon, keeper):
+            return
+
+
+def _fork_holder(daemon: socket.socket, keeper: Keeper | None) -> bool:
+    """Fork a holder, and send the daemon the socket to it. Return False once the daemon has closed its end."""
+    message = receive(daemon)[0]
+    if message is None:
+        return False
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        for fd in (daemon.fileno(), theirs.fileno(), *(keeper.descriptors() if keeper is not None else ())):
+            os.close(fd)
+        _hold(ours)
+    send(daemon, encode({"number": message["number"]}), [theirs.fileno()])
+    ours.close()
+    theirs.close()
+    return True
 
 
 def _hold(daemon: socket.socket) -> None:
@@ -128,13 +148,15 @@ class _Holder:
 
 
 def main() -> None:
-    """Serve the daemon's socket, whose descriptor is the first argument."""
-    for number in _FOR_THE_DAEMON:
+    """Serve the daemon's socket, whose descriptor is the first argument; then come the keeper's, and the fields of its Place."""
+    for number in IGNORED:  # we end with our socket instead; holders are reaped by the kernel
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # holders are reaped by the kernel
     with contextlib.suppress(OSError):
         process_syscalls.set_name(b"agentfsd-mounts")
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    conversation, *kept = sys.argv[1:]
+    keeper = Keeper(socket.socket(fileno=int(kept[0])), Place(*kept[1:])) if kept else None
+    os.chdir("/")
+    _serve(socket.socket(fileno=int(conversation)), keeper)
 
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 # Kinds of records, and their words. The first two words of a node's record are its number and its look-ups.
 TREE = 1  # number that records use for a tree; payload: the tree's id
 FILE = 2  # parent's node, row, inode number, tree; payload: name
-DIRECTORY = 3  # parent's node, 0, version of the record, tree (of a private node, else 0); payload: name
+DIRECTORY = 3  # parent's node, 1 if it has lost its name, version of the record, tree (of a private node, else 0); payload: name
 VIEW_ROOT = 4  # the node of `branches` or `snapshots`, 0, 0, tree
 VIRTUAL = 5  # node of the directory, node of the view's root; payload: kind, zero byte, name
 HELD_NAME = 6  # directory's node; payload: name
 GONE = 7  # node, 0, 0, 0, 0, tree; payload: a GoneFile
-
-DETACHED = -1  # in place of a parent's node: the directory has no name any more
+BOUND = 8  # directory's node, 0, 0, 0, 0, tree: the tree has a directory there
+ORDER = 9  # directory's node; payload: the names of its listing in order, with zero bytes between
 
 
 class GoneFile(msgspec.Struct, array_like=True):
@@ -54,6 +54,8 @@ class NodeRecords:
         self._words = ledger.words
         self._trees: dict[str, int] = {}
         self._gone: dict[int, int] = {}
+        self._bound: dict[int, list[int]] = {}
+        self._orders: dict[int, int] = {}
         self._versions = itertools.count(ledger.life << 32 | 1)
 
     def tree(self, tree_id: str) -> int:
@@ -63,6 +65,10 @@ class NodeRecords:
             number = self._trees[tree_id] = max(self._trees.values(), default=0) + 1
             self.ledger.put(TREE, (number, 0, 0, 0, 0, 0), tree_id.encode())
         return number
+
+    def tree_id(self, number: int) -> str:
+        """Return the tree of that number; "" for none."""
+        return next((tree_id for tree_id, known in self._trees.items() if known == number), "")
 
     def tree_is(self, tree_id: str, number: int) -> None:
         """Take over the number of a tree from the daemon before."""
@@ -104,13 +110,35 @@ class NodeRecords:
 
     def detached(self, node: "DirNode") -> None:
         """Record that a directory has lost its name."""
-        self._words[(node.at >> 3) + 3] = DETACHED
+        self._words[(node.at >> 3) + 4] = 1
+
+    def bound(self, node_id: int, tree_id: str) -> None:
+        """Record that a tree has a directory at a node that several trees may share."""
+        at = self.ledger.put(BOUND, (node_id, 0, 0, 0, 0, self.tree(tree_id)))
+        self._bound.setdefault(node_id, []).append(at)
+
+    def bound_at(self, node_id: int, at: int) -> None:
+        """Take over such a record from the daemon before."""
+        self._bound.setdefault(node_id, []).append(at)
 
     def forgotten(self, node: "KernelNode") -> None:
         """Remove a node's record."""
         self.ledger.drop(node.at)
         node.at = 0
         self.ledger.drop(self._gone.pop(node.id, 0))
+        self.ledger.drop(self._orders.pop(node.id, 0))
+        for at in self._bound.pop(node.id, ()):
+            self.ledger.drop(at)
+
+    def ordered(self, node: "DirNode") -> None:
+        """Record a directory's order of names, in which the kernel reads on by position."""
+        before = self._orders.get(node.id, 0)
+        self._orders[node.id] = self.ledger.put(ORDER, (node.id, 0, 0, 0, 0, 0), b"\0".join(node.order))
+        self.ledger.drop(before)
+
+    def ordered_at(self, node_id: int, at: int) -> None:
+        """Take over such a record from the daemon before."""
+        self._orders[node_id] = at
 
     # -- what becomes of a file
 
@@ -144,7 +172,7 @@ class HeldNames:
     def __len__(self) -> int:
         return len(self._at)
 
-    def __contains__(self, name: bytes) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._at
 
     def __iter__(self) -> Iterator[bytes]:
@@ -162,6 +190,13 @@ class HeldNames:
         if places:
             self._ledger.drop_later(places)
         return held
+
+    def take_over(self, name: bytes, at: int) -> None:
+        """Take a name over from the daemon before. *at*: its record; 0: the record of a node says so."""
+        if name in self._at:
+            self._ledger.drop(at)
+        else:
+            self._at[name] = at
 
     def take_all(self) -> set[bytes]:
         """Take out all names; return them. The caller must expire them."""

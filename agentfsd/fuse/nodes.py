@@ -11,7 +11,7 @@ belongs to that branch or snapshot alone.
 import errno
 import itertools
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, cast
 
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.ledger import Ledger
@@ -129,6 +129,9 @@ class FormerNodes(Protocol):
     def forget(self, number: int, count: int) -> None:
         """Take *count* look-ups off a node that is not in the table."""
 
+    def numbers(self) -> list[int]:
+        """Return the node of each file that is not in the table."""
+
 
 class NodeTable:
     """All nodes of one connection, by number.
@@ -168,6 +171,10 @@ class NodeTable:
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def entered(self, number: int) -> KernelNode | None:
+        """Return a node that is in the table."""
+        return self._nodes.get(number)
 
     def enter(self, node: KernelNode) -> None:
         """Enter a node that has its record."""
@@ -282,12 +289,13 @@ class NodeTable:
         parent.children[name] = node
         return node
 
-    @staticmethod
-    def bind(node: DirNode, inode: Inode) -> None:
+    def bind(self, node: DirNode, inode: Inode) -> None:
         """Make a node stand for *inode* in its tree."""
         dirs, tree_id = node.view.dirs, inode.tree.id
         old = node.bound.get(tree_id)
         if old is not inode:
+            if old is None and not node.view.tree_id:
+                self.records.bound(node.id, tree_id)
             if old is not None and dirs.get(old) is node:
                 del dirs[old]
             node.bound[tree_id] = inode
@@ -314,15 +322,14 @@ class NodeTable:
         """Return a node of ``.agentfs`` in the view whose root is *owner*; *parent* None for ``.agentfs`` itself."""
         if parent is None:
             if owner.virtual is None:
-                node = VirtualNode(next(self._numbers), kind, name, owner)
-                self.records.enter_virtual(node, owner.id)
-                self.add_virtual(node, None)
-            return owner.virtual
-        node = parent.children.get(name)
-        if node is None:
-            node = VirtualNode(next(self._numbers), kind, name, owner)
-            self.records.enter_virtual(node, parent.id)
-            self.add_virtual(node, parent)
+                self._new_virtual(owner, None, name, kind)
+            return cast(VirtualNode, owner.virtual)
+        return parent.children.get(name) or self._new_virtual(owner, parent, name, kind)
+
+    def _new_virtual(self, owner: DirNode, parent: VirtualNode | None, name: bytes, kind: str) -> VirtualNode:
+        node = VirtualNode(next(self._numbers), kind, name, owner)
+        self.records.enter_virtual(node, owner.id if parent is None else parent.id)
+        self.add_virtual(node, parent)
         return node
 
     def add_virtual(self, node: VirtualNode, parent: VirtualNode | None) -> None:
@@ -429,6 +436,19 @@ class NodeTable:
             return parent.children.get(name)
         node = parent.private.get((tree_id, name)) or parent.children.get(name)
         return node if node is not None and tree_id in node.bound else None
+
+    def lost(self, parent: DirNode, name: bytes, tree_id: str) -> DirNode | None:
+        """Return the directory node at that name, whether or not it is known what the branch has there."""
+        return parent.private.get((tree_id, name)) or parent.children.get(name)
+
+    def find_again(self, node: DirNode, tree_id: str) -> None:
+        """Have the directories that a branch has at a node and below found again by their paths."""
+        bound = node.bound.pop(tree_id, None)
+        if bound is not None and node.view.dirs.get(bound) is node:
+            del node.view.dirs[bound]
+        private = [child for (owner, _), child in node.private.items() if owner == tree_id]
+        for child in (*node.children.values(), *private):
+            self.find_again(child, tree_id)
 
     def other_branch_at(self, parent: DirNode, name: bytes, tree_id: str) -> str | None:
         """Return another branch than *tree_id* that has a directory at that name through the shared node, if there is one."""

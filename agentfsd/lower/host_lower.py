@@ -40,11 +40,12 @@ class _Directory:
 class HostLower:
     """A Lower in a directory of this machine; see types.Lower. Any thread may call its methods."""
 
-    def __init__(self, root: str | bytes, *, masks: Iterable[bytes] = (), share: bool = True) -> None:
+    def __init__(self, root: str | bytes, *, masks: Iterable[bytes] = (), share: bool = True, root_fd: int | None = None) -> None:
         """Open the root.
 
         Args:
             root: path of the directory.
+            root_fd: a descriptor of it, where a mount covers the path by now; the lower owns it.
             masks: paths that mounts will cover; see mask().
             share: whether files that a commit writes here may share blocks with their sources.
 
@@ -53,13 +54,19 @@ class HostLower:
         """
         self.share = share
         self._description = os.path.abspath(os.fsdecode(root))
-        self._root = _Directory(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), _FOREVER)
+        fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if root_fd is None else root_fd
+        self._root = _Directory(fd, _FOREVER)
         self._masks: dict[bytes, _Directory] = {}  # sorted by length, longest path first
         self._cache: OrderedDict[bytes, _Directory] = OrderedDict()  # least recently used first
         self._lock = threading.Lock()
         self.reader_root = -1  # a read-only mount of the root, for descriptors that programs get; its maker closes it
         for path in masks:
             self.mask(path)
+
+    @property
+    def root_fd(self) -> int:
+        """A descriptor of the root, which stays the lower's."""
+        return self._root.fd
 
     def place(self) -> str:
         """The root's present path according to the kernel. It ends with " (deleted)" if the root was removed."""
@@ -73,15 +80,24 @@ class HostLower:
     def description(self) -> str:
         return self._description
 
-    def mask(self, path: bytes) -> None:
+    def mask(self, path: bytes, fd: int | None = None) -> int:
         """Keep the directory at *path* reachable. Call this before something is mounted on it.
+
+        Args:
+            path: the directory.
+            fd: a descriptor of it, where something is mounted there already; the lower owns it.
+
+        Returns:
+            A descriptor of it, which stays the lower's.
 
         Later access to *path* and below reaches the directory that the mount covers. Without this the daemon would enter its own
         mount and wait for itself.
         """
-        if path:  # the root is always open
-            known = self._masks | {path: _Directory(self._open_beneath(path), _FOREVER)}
-            self._masks = dict(sorted(known.items(), key=lambda item: -len(item[0])))
+        if not path:  # the root is always open
+            return self._root.fd
+        masked = _Directory(self._open_beneath(path) if fd is None else fd, _FOREVER)
+        self._masks = dict(sorted((self._masks | {path: masked}).items(), key=lambda item: -len(item[0])))
+        return masked.fd
 
     def forget(self) -> None:
         """Drop cached directories. Call this after the daemon renamed directories, so that no path leads to an old one."""

@@ -15,10 +15,18 @@ JOURNAL = "-acknowledged"  # what its name ends with
 _BATCH = 500  # operations between two commits
 _LONG = 100  # an operation with more statements is committed instead of journaled
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
+_DONE = "SELECT ?"  # a statement that changes nothing: its value is the number of the request that the record carries out
+_UNANSWERED = "unanswered"  # key of what a commit says of such requests
 
 
 class Database:
-    """A database with operations. An operation lasts from begin() to keep() or undo(). It is acknowledged when keep() returns."""
+    """A database with operations. An operation lasts from begin() to keep() or undo(). It is acknowledged when keep() returns.
+
+    Attributes:
+        request: The number of the request that is being carried out, if it must not be carried out twice; else 0.
+        unanswered: Requests that were carried out; after a start, also those of the daemon before. Whoever has answered one
+            takes it out.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -28,6 +36,9 @@ class Database:
         self._commits = self._synced = 0
         self.pages: PageChecksums | None = None
         self._is_closed = False
+        self.request = 0
+        self.unanswered: set[int] = set()
+        self._says_unanswered = False
 
     def execute(self, text: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         """Run one statement and return its cursor."""
@@ -61,6 +72,9 @@ class Database:
     def keep(self) -> None:
         """Acknowledge the operation. OSError or sqlite3.Error when that fails; the caller then calls undo()."""
         redo, self._redo = self._redo or [], None
+        if self.request:
+            redo.append((_DONE, (self.request,)))
+            self.unanswered.add(self.request)
         if self._journal is None or len(redo) > _LONG or not self._journal.append(redo):
             self.commit()
             return
@@ -74,6 +88,7 @@ class Database:
     def undo(self) -> None:
         """Roll back the current operation."""
         self._redo = None
+        self.unanswered.discard(self.request)
         if self._connection.in_transaction:
             with contextlib.suppress(sqlite3.OperationalError):  # there is no such savepoint any more
                 self.execute("ROLLBACK TO operation")
@@ -87,6 +102,8 @@ class Database:
             if self._journal is not None:
                 said = f"{self._journal.number} {self._commits + 1}"
                 self.execute("INSERT OR REPLACE INTO fact VALUES ('journal', ?)", (said,))
+            if self.unanswered or self._says_unanswered:
+                self._say_unanswered()
             self.execute("COMMIT")
         except sqlite3.Error:
             self._restore_batch()
@@ -99,6 +116,11 @@ class Database:
             if self.pages is not None:
                 self.pages.after_commit()
 
+    def _say_unanswered(self) -> None:
+        """Store the requests that are carried out and not answered: the journal, which says so until now, begins anew."""
+        self.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (_UNANSWERED, " ".join(map(str, self.unanswered))))
+        self._says_unanswered = bool(self.unanswered)
+
     # -- the journal
 
     def open_journal(self, path: str, run: bytes, *, is_old: bool = False) -> None:
@@ -107,6 +129,9 @@ class Database:
         *is_old*: the journal is in an older format.
         """
         number, self._commits = self._taken_over()
+        row = self.execute("SELECT value FROM fact WHERE key = ?", (_UNANSWERED,)).fetchone()
+        self.unanswered = set(map(int, row[0].split())) if row else set()
+        self._says_unanswered = bool(self.unanswered)
         old = operation_journal.read_old(path + JOURNAL, number) if is_old else []
         self._apply(old)
         if self._connection.in_transaction:
@@ -154,6 +179,8 @@ class Database:
             self.execute("BEGIN IMMEDIATE")
         for statements in records:
             for text, values in statements:
+                if text == _DONE:
+                    self.unanswered.add(int(values[0]))
                 self.execute(text, values)
 
     def open_pages(self, path: str, *, anew: bool) -> None:

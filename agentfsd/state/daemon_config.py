@@ -51,6 +51,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metrics: str = ""  # where they are served: see parse_address; "": nowhere
     log_format: LogFormat = "text"
     replaces_dead: bool = False  # a killed daemon's mount was taken away for this one
+    restarts: bool = True  # if it is killed, the next daemon starts by itself and goes on with the mount
     hidden: bool = False  # the one-step overlay: mounted at STATE/mnt, seen through private namespaces only
 
 

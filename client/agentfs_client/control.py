@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from agentfs_client import question, wire
 from agentfs_client.daemon_operations import DaemonOperations
+from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.transport import CONTROL_FILE, FileTransport, SocketTransport, Transport
 
@@ -134,6 +135,8 @@ class ControlClient(DaemonOperations):
         with self._turn:
             if not self._usable:
                 raise question.ended()
+            if isinstance(self._transport, SocketTransport) and self._transport.has_ended():
+                self._go_on(self._transport)
             try:
                 with delivery():
                     reply = wire.decode_reply(self._transport.exchange(body, asked.descriptors))
@@ -146,6 +149,21 @@ class ControlClient(DaemonOperations):
                 raise
             came = self._transport.take_descriptors()
         return asked.answer(reply, came)
+
+    def _go_on(self, before: SocketTransport) -> None:
+        """Go on with the daemon that was started in the place of one that was killed. Nothing if there is none."""
+        try:
+            after = SocketTransport(before.path, before.timeout_s)
+        except DaemonGoneError:
+            return
+        try:
+            with delivery():
+                HELLO.answer(wire.decode_reply(after.exchange(HELLO.encode(carries_descriptors=True))), [])
+        except (AgentFSError, OSError):
+            after.close()
+            return
+        before.close()
+        self._transport = after
 
     def events(self, branch: str | None = None) -> EventStream:
         """Return the events of a branch from now on. Works over the socket only.

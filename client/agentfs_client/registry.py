@@ -22,8 +22,15 @@ class DaemonRecord(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     started_ns: int
     hidden: bool = False
+    keeper: int = 0  # process id of what starts the next daemon if this one dies; 0: nothing does
+    keeper_ticks: int = 0  # when that process started, as start_ticks
 
     def alive(self) -> bool:
+        """Whether the daemon lives, or another is being started in its place."""
+        return self.serves() or (self.keeper > 0 and self.keeper_ticks == process_start_ticks(self.keeper))
+
+    def serves(self) -> bool:
+        """Whether the process of this record lives."""
         return self.start_ticks == process_start_ticks(self.pid)
 
 

@@ -5,14 +5,17 @@ import errno
 import os
 import select
 import socket
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from agentfs_client import wire
+from agentfs_client import registry, wire
 from agentfs_client.address import unix_address
 from agentfs_client.errors import DaemonGoneError, ProtocolError, gone
 
+RESTARTING_S = 20.0  # how long to wait for a daemon that is being started in the place of a killed one
+RETRY_S = 0.02
 CONTROL_FILE = ".agentfs/control"
 _READ_BYTES = 1 << 17
 _ROOM = socket.CMSG_SPACE(4 * 4)  # space for four descriptors; the kernel closes those that do not fit
@@ -94,15 +97,22 @@ class SocketTransport:
     carries_descriptors = True
 
     def __init__(self, path: str, timeout_s: float | None) -> None:
+        self.path, self.timeout_s = path, timeout_s
         self._came: list[int] = []
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout_s)
-        try:
-            with unix_address(path) as address:
-                self._socket.connect(address)
-        except OSError as exc:
-            self._socket.close()
-            raise unanswered(path, exc) from exc
+        deadline = time.monotonic() + RESTARTING_S
+        while True:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(timeout_s)
+            try:
+                with unix_address(path) as address:
+                    self._socket.connect(address)
+            except OSError as exc:
+                self._socket.close()
+                if time.monotonic() > deadline or not is_restarting(path, exc):
+                    raise unanswered(path, exc) from exc
+                time.sleep(RETRY_S)
+            else:
+                return
 
     def exchange(self, body: bytes, descriptors: Sequence[int] = ()) -> bytes:
         message = wire.frame(body)
@@ -167,6 +177,14 @@ def hung_up(connection: socket.socket) -> bool:
     poll = select.poll()
     poll.register(connection, select.POLLRDHUP)
     return bool(poll.poll(0))
+
+
+def is_restarting(path: str, exc: OSError) -> bool:
+    """Tell whether nobody listens at a daemon's socket because the daemon was killed, and another is being started."""
+    if exc.errno not in (errno.ECONNREFUSED, errno.ENOENT):
+        return False
+    record = registry.read_record(os.path.join(os.path.dirname(path), "daemon.json"))
+    return record is not None and record.alive() and (not record.serves() or exc.errno == errno.ECONNREFUSED)
 
 
 def unanswered(path: str, exc: OSError) -> DaemonGoneError:

@@ -40,11 +40,13 @@ from agentfsd.state.daemon_config import MIB, DaemonConfig, LogFormat, SessionKi
               help="Serve Prometheus metrics at unix:/PATH or 127.0.0.1:PORT (needs agentfsd[metrics]).")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
               envvar="AGENTFS_LOG_FORMAT", show_envvar=True, help="Format of the daemon's log, STATE/daemon.log.")  # fmt: skip
+@click.option("--restart/--no-restart", "restarts", default=True, show_default=True,
+              help="If the daemon is killed, start the next one at once; programs in the mount wait for it.")  # fmt: skip
 @click.option("--foreground", is_flag=True, help="Stay in the foreground, and log to the terminal or the journal.")
 def mount(
     lower: str, mountpoint: str, state: str | None, backstore: str, native_snapshots: bool, ramdisk_size: int,
     memory_limit: int, memory_object_limit: int, allow_other: bool, options: tuple[str, ...], session: SessionKind,
-    settings: str | None, metrics: str, log_format: LogFormat, foreground: bool,
+    settings: str | None, metrics: str, log_format: LogFormat, restarts: bool, foreground: bool,
 ) -> None:  # fmt: skip
     """Mount an overlay of LOWER on MOUNTPOINT.
 
@@ -62,7 +64,7 @@ def mount(
         backstore=backstore, prefer_native_snapshots=native_snapshots, ramdisk_size_bytes=ramdisk_size * MIB,
         allow_other=allow_other, foreground=foreground, session=session,
         settings=os.path.abspath(settings) if settings else "",
-        metrics=metrics, log_format=log_format,
+        metrics=metrics, log_format=log_format, restarts=restarts,
         mount_options=tuple(option for group in options for option in group.split(",") if option),
         memory_total_limit_bytes=memory_limit * MIB, memory_object_limit_bytes=memory_object_limit * MIB,
     )  # fmt: skip

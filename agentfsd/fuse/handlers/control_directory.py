@@ -125,9 +125,9 @@ async def _open_virtual(conn: Connection, node: VirtualNode, ctx: CallContext) -
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     control = conn.shared.control
     if node.kind == "control":
-        return conn.handles.add(TextHandle(b"", control.open(conn.access.caller(ctx))))
+        return conn.handles.add(TextHandle(b"", control.open(conn.access.caller(ctx))), node.id)
     make = control.status_json if node.name.endswith(b".json") else control.status_text
-    return conn.handles.add(TextHandle(await make(conn.access.caller(ctx)), None))
+    return conn.handles.add(TextHandle(await make(conn.access.caller(ctx)), None), node.id)
 
 
 def read_text(conn: Connection, number: int, size: int, offset: int) -> bytes:
@@ -135,12 +135,16 @@ def read_text(conn: Connection, number: int, size: int, offset: int) -> bytes:
     handle = conn.handles[number]
     if not isinstance(handle, TextHandle):
         raise OSError(errno.EBADF, "no file")
+    if handle.is_lost:
+        raise OSError(errno.ENOTCONN, "the daemon was started again: open it again")
     return handle.channel.read(size) if handle.channel is not None else handle.text[offset : offset + size]
 
 
 def write_text(conn: Connection, number: int, text: bytes) -> Awaitable[None]:
     """Write a request to an open control file, to be awaited: it may have to wait. PermissionError (EACCES) for a status."""
     handle = conn.handles[number]
+    if isinstance(handle, TextHandle) and handle.is_lost:
+        raise OSError(errno.ENOTCONN, "the daemon was started again: open it again")
     if not isinstance(handle, TextHandle) or handle.channel is None:
         raise PermissionError(errno.EACCES, "read-only")
     return handle.channel.write(text)

@@ -81,6 +81,21 @@ def create(
         _look_again(conn, parent_id, name, ctx)
         _check_open(inode, flags, ctx)
     requested_changes.open_(conn.changes.by_thread(ctx.pid), inode, flags)
+    return _open_made(conn, parent, name, inode, flags, ctx)
+
+
+def reopen_created(conn: Connection, parent_id: int, name: bytes, flags: int, ctx: CallContext) -> tuple[int, Inode, LookupReply]:
+    """Answer a CREATE that made its file before the daemon was killed. Returns as create()."""
+    parent, tree, directory = parent_of(conn, parent_id, name, ctx)
+    inode = tree.lookup(directory, name)
+    data.open_(inode, flags & ~(os.O_TRUNC | os.O_EXCL | os.O_CREAT))
+    return _open_made(conn, parent, name, inode, flags, ctx)
+
+
+def _open_made(
+    conn: Connection, parent: DirNode, name: bytes, inode: Inode, flags: int, ctx: CallContext
+) -> tuple[int, Inode, LookupReply]:
+    """Return a handle of a file that core has opened, the file, and the answer to its look-up."""
     try:
         reply = conn.replies.entry(parent, name, inode)
     except BaseException:

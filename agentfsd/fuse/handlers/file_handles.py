@@ -15,7 +15,8 @@ def open_handle(conn: Connection, inode: Inode, flags: int, ctx: CallContext) ->
     handle = FileHandle(inode, ctx.uid == 0, flags & os.O_ACCMODE)
     if handle.writes:
         conn.shared.opened_for_writing(conn.cache, inode)
-    return conn.handles.add(handle)
+    node = conn.nodes.find_file(inode)
+    return conn.handles.add(handle, node.id if node is not None else 0)
 
 
 def open_file(conn: Connection, node_id: int, flags: int, ctx: CallContext) -> tuple[int, Inode]:

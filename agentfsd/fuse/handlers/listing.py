@@ -22,13 +22,14 @@ def opendir(conn: Connection, node_id: int, ctx: CallContext) -> int:
     """Answer OPENDIR: return a handle's number."""
     node = conn.nodes[node_id]
     if isinstance(node, VirtualNode):
-        return conn.handles.add(DirHandle(node, ""))
+        return conn.handles.add(DirHandle(node, ""), node_id)
     directory, tree, inode = conn.access.directory(node_id, ctx)
     handle = DirHandle(directory, tree.id)
+    handle.opener = ctx.pid
     handle.caller = conn.guard.in_directory(ctx, directory, tree)
     if handle.caller is not None:
         handle.caller.check_open(inode, writes=False)
-    return conn.handles.add(handle)
+    return conn.handles.add(handle, node_id)
 
 
 def read_directory(conn: Connection, number: int, start: int) -> Iterator[ListedName]:
@@ -45,7 +46,8 @@ def read_directory(conn: Connection, number: int, start: int) -> Iterator[Listed
         conn.replies.watch(handle.node, directory)
         shared = handle.is_shared or conn.replies.caches(handle.node.view, tree)
         names = _names(handle.node, tree, directory)
-        handle.listing = [*DOTS, *(_in_order(handle.node, names) if shared else names)]
+        handle.listing = [*DOTS, *(_in_order(conn, handle.node, names) if shared else names)]
+        conn.handles.listed(handle)
     yield from _list(conn, handle.node, directory, handle.listing, start, handle.caller)
 
 
@@ -61,7 +63,7 @@ def read_unopened(conn: Connection, node_id: int, start: int, ctx: CallContext) 
         caller.check_open(directory, writes=False)
     if start == 0 or not parent.order:
         conn.replies.watch(parent, directory)
-        _in_order(parent, _names(parent, tree, directory))
+        _in_order(conn, parent, _names(parent, tree, directory))
     yield from _list(conn, parent, directory, [*DOTS, *parent.order], start, caller)
 
 
@@ -70,12 +72,15 @@ def _names(node: DirNode, tree: Tree, directory: Inode) -> list[bytes]:
     return [name for name in tree.names(directory) if name != hidden]
 
 
-def _in_order(node: DirNode, names: list[bytes]) -> list[bytes]:
+def _in_order(conn: Connection, node: DirNode, names: list[bytes]) -> list[bytes]:
     """Return names that a directory has or had: each stays where it stood in earlier listings, or positions would change."""
     known = set(node.order)
     if len(known) > 2 * len(names) + 64:
         node.order, known = [], set()
-    node.order += [name for name in names if name not in known]
+    new = [name for name in names if name not in known]
+    if new:
+        node.order += new
+        conn.nodes.records.ordered(node)
     return node.order
 
 

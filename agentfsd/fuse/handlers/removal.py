@@ -27,6 +27,11 @@ def rmdir(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> No
     if inode.is_dir and tree.is_empty(inode):
         _part_from_others(conn, parent, [(parent, name, inode)])
     requested_changes.rmdir(conn.changes.by(ctx.pid, parent), tree, directory, name)
+    directory_removed(conn, parent, name, tree)
+
+
+def directory_removed(conn: Connection, parent: DirNode, name: bytes, tree: Tree) -> None:
+    """Detach the node of a directory that has been removed."""
     node = conn.nodes.seen(parent, name, tree.id)
     if node is not None:
         conn.nodes.unlink_directory(node)
@@ -80,6 +85,28 @@ def rename(
         conn.guard.rules.directory_moved()
     _move_directories(conn, (old_parent, old_name, source), (new_parent, new_name, target), tree, flags)
     _follow_names(conn, (old_parent, old_name), (new_parent, new_name), tree, flags)
+
+
+def renamed_before(
+    conn: Connection, old_parent_id: int, old_name: bytes, new_parent_id: int, new_name: bytes, flags: int, ctx: CallContext
+) -> None:
+    """Answer a rename that was done before the daemon was killed: move the nodes of directories, which it may not have done."""
+    old_parent, tree, old_dir = parent_of(conn, old_parent_id, old_name, ctx)
+    new_parent, _, new_dir = parent_of(conn, new_parent_id, new_name, ctx)
+    moved, other = tree.find(new_dir, new_name), tree.find(old_dir, old_name)
+    exchanged = bool(flags & RENAME_EXCHANGE)
+    if not (moved is not None and moved.is_dir) and not (exchanged and other is not None and other.is_dir):
+        return
+    source, target = (conn.nodes.lost(parent, name, tree.id) for parent, name in ((old_parent, old_name), (new_parent, new_name)))
+    if target is not None and not exchanged:
+        conn.nodes.unlink_directory(target)
+    if source is not None:
+        conn.nodes.moved(source, tree.id, new_parent, new_name)
+    if target is not None and exchanged:
+        conn.nodes.moved(target, tree.id, old_parent, old_name)
+    for node in (source, target):
+        if node is not None:
+            conn.nodes.find_again(node, tree.id)
 
 
 def _check_rules(

@@ -12,7 +12,7 @@ from agentfsd.core import copyup
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.handlers import control_directory, file_data
 from agentfsd.fuse.native import fuse_protocol as fuse
-from agentfsd.fuse.native.native_connection import READ_BYTES, Decoder, NativeConnection, Parts, Reply
+from agentfsd.fuse.native.native_connection import READ_BYTES, REPEATED, Decoder, NativeConnection, Parts, Reply
 from agentfsd.fuse.notifier import Owed
 from agentfsd.fuse.page_owners import PageOwner
 from agentfsd.fuse.reply import CallContext
@@ -33,7 +33,12 @@ def _read(native: NativeConnection, node_id: int, ctx: CallContext, body: memory
 
 
 class _Write(NamedTuple):
-    """What a WRITE asks for, besides its data. *append*: *offset* is what the kernel believes to be the end."""
+    """What a WRITE asks for, besides its data.
+
+    Attributes:
+        append: ``offset`` is what the kernel believes to be the end.
+        request: The number of the request.
+    """
 
     node_id: int
     inode: Inode
@@ -41,6 +46,7 @@ class _Write(NamedTuple):
     keeps_setid: bool
     append: bool
     tid: int
+    request: int
 
 
 def _write(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
@@ -56,7 +62,7 @@ def _write(native: NativeConnection, node_id: int, ctx: CallContext, body: memor
     if owner is not None:
         return _in_turn(owner, inode, _write, native, node_id, ctx, bytes(body))
     append = bool(open_flags & os.O_APPEND and not from_cache)
-    work = _Write(node_id, inode, offset, not flags & fuse.WRITE_KILL_SUIDGID, append, ctx.pid)
+    work = _Write(node_id, inode, offset, not flags & fuse.WRITE_KILL_SUIDGID, append, ctx.pid, native.unique)
     if not copyup.is_owned(inode) and file_data.must_copy(inode):
         return _write_later(native, work, bytes(content), flags)
     written, owed = _write_now(native, work, content), native.services.changes.take_unsettled()
@@ -76,10 +82,23 @@ def _file_to_write(native: NativeConnection, node_id: int, number: int, ctx: Cal
 
 def _write_now(native: NativeConnection, work: _Write, content: bytes | memoryview) -> int:
     """Write; an append goes to the file's end as it is now."""
-    node_id, inode, offset, keeps_setid, append, tid = work
+    node_id, inode, offset, keeps_setid, append, tid, request = work
     if append:
-        offset = file_data.end_of(native.services, node_id, inode, offset)
+        offset, append = _end(native, node_id, inode, offset, request)
     return file_data.write(native.services, inode, content, offset, keeps_setid=keeps_setid, tid=tid, append=append)
+
+
+def _end(native: NativeConnection, node_id: int, inode: Inode, believed: int, request: int) -> tuple[int, bool]:
+    """Return where an append goes, and whether the end may still move.
+
+    One that the kernel sends again, after the daemon was killed, goes where it went.
+    """
+    number = request & ~REPEATED
+    if request & REPEATED and number in native.former_ends:
+        return native.former_ends[number], False
+    end = file_data.end_of(native.services, node_id, inode, believed)
+    native.services.nodes.records.ledger.mark(number, end)
+    return end, True
 
 
 async def _write_later(native: NativeConnection, work: _Write, content: bytes, flags: int) -> Parts:

@@ -24,6 +24,7 @@ Parts = list[bytes | memoryview] | None
 Reply = Parts | Coroutine[Any, Any, Parts]
 
 READ_BYTES = 1 << 20
+REPEATED = 1 << 63  # in the number of a request that the kernel sends again
 _IDLE_FILES = 256  # of files that the kernel reads without opening them
 
 
@@ -35,8 +36,10 @@ class NativeConnection:
         zero: The kernel opens files without asking us (zero-message): reads and writes come by node.
         answer_later: Answers a request that had to wait, by its number; the code is an errno, 0 for success.
         unique: The number of the request that is being handled.
+        former_ends: Where appends went whose answers the kernel may not have, by number of the request: see data_requests.py.
         waiting: Lock requests that wait, by the number of the request.
         asking: What stops a request that waits for a person's answer, likewise.
+        requested: Handles of the daemon before, by the number of the request that opened them.
         passthrough: Files that the kernel reads and writes itself; None where that is not asked for.
         page_view: The buffer of all reads. A reply that is not sent at once needs a copy.
         idle: Files that are open for reads by node, the one used last at the end.
@@ -48,6 +51,8 @@ class NativeConnection:
         self.services, self.answer_later = services, answer_later
         self.zero = io == "zero-message"
         self.unique = 0
+        self.former_ends: dict[int, int] = {}
+        self.requested: dict[int, int] = {}
         self.waiting: dict[int, Waiter] = {}
         self.asking: dict[int, trio.CancelScope] = {}
         self.passthrough = PassthroughFiles(fuse_fd) if io == "passthrough" else None

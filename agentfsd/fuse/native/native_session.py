@@ -3,11 +3,13 @@
 import errno
 import logging
 import os
+import secrets
 import select
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
+import msgspec
 import trio
 
 from agentfsd.asking.questions import AnswerNeeded
@@ -16,8 +18,8 @@ from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.errno_map import errno_of
 from agentfsd.fuse.name_reservations import NameReserved
 from agentfsd.fuse.native import fuse_protocol as fuse
-from agentfsd.fuse.native import open_requests
-from agentfsd.fuse.native.native_connection import NativeConnection
+from agentfsd.fuse.native import open_requests, repeated_requests
+from agentfsd.fuse.native.native_connection import REPEATED, NativeConnection
 from agentfsd.fuse.native.request_table import DECODERS, NAMES
 from agentfsd.fuse.notifier import Owed, all_taken
 from agentfsd.fuse.reply import NO_REPLY, CallContext
@@ -38,9 +40,34 @@ _SILENT = (fuse.FORGET, fuse.BATCH_FORGET, fuse.INTERRUPT)  # the kernel expects
 _WANTED = (
     fuse.ASYNC_READ | fuse.BIG_WRITES | fuse.DONT_MASK | fuse.AUTO_INVAL_DATA | fuse.DO_READDIRPLUS | fuse.READDIRPLUS_AUTO
     | fuse.ASYNC_DIO | fuse.PARALLEL_DIROPS | fuse.POSIX_ACL | fuse.MAX_PAGES | fuse.CACHE_SYMLINKS | fuse.HANDLE_KILLPRIV_V2
-    | fuse.SETXATTR_EXT | fuse.INIT_EXT | fuse.HAS_EXPIRE_ONLY
+    | fuse.SETXATTR_EXT | fuse.INIT_EXT | fuse.HAS_EXPIRE_ONLY | fuse.HAS_RESEND
 )  # fmt: skip
 _ZERO_MESSAGE = fuse.NO_OPEN_SUPPORT | fuse.NO_OPENDIR_SUPPORT
+
+
+# What must not be done twice when the kernel sends it again: the journal notes that it was done.
+_ONCE = frozenset(repeated_requests.DECODERS)
+_NUMBER_BITS = 20  # of a connection's number, below a request's number
+
+
+class ConnectionFacts(msgspec.Struct):
+    """What the daemon and the kernel have agreed upon, for the next daemon.
+
+    Attributes:
+        number: Tells connections apart in the numbers of requests.
+        tree_id: The one branch that the connection shows; "" where each caller sees its own.
+        io: As NativeSession.io.
+        minor: As NativeSession.minor.
+        offered: As NativeSession.offered.
+        device: The st_dev of the file system; 0 where we do not know it.
+    """
+
+    number: int
+    tree_id: str
+    io: IoMode
+    minor: int
+    offered: int
+    device: int
 
 
 class Unsupported(Exception):
@@ -62,6 +89,7 @@ class NativeSession:
         io: How files get to processes: see docs/explanation/connections.md. After shake_hands(), what this kernel can do of that.
         minor: The protocol's minor version.
         offered: The flags that the kernel offered in INIT.
+        on_end: Called before the connection ends.
         answered_s: When the last request was answered, on the monotonic clock; kept for the reactor.
     """
 
@@ -70,9 +98,12 @@ class NativeSession:
     def __init__(self, connection: Connection, reactor: TaskStarter, fd: int, io: IoMode) -> None:
         self.connection, self.reactor, self.io = connection, reactor, io
         self.fd = fd
+        self._number = secrets.randbits(_NUMBER_BITS)
+        self._database, self._handles = connection.overlay.store.db, connection.handles
         self.minor = 0
         self.offered = 0
         self.ended = False
+        self.on_end: Callable[[], object] = lambda: None
         self.answered_s = 0.0
         self._changes = connection.changes
         self._traffic = connection.shared.traffic
@@ -107,8 +138,33 @@ class NativeSession:
             MAX_WRITE_BYTES, 1, MAX_WRITE_BYTES // 4096, 0, taken >> 32, _STACK_DEPTH if taken & fuse.PASSTHROUGH else 0, 0,
         )  # fmt: skip
         self._send(unique, [reply])
-        long_setxattr = bool(taken & fuse.SETXATTR_EXT)
+        self._connect()
+
+    def _connect(self) -> None:
+        long_setxattr = bool(self.offered & self._wanted() & fuse.SETXATTR_EXT)
         self.requests = NativeConnection(self.connection, self.reply, self.fd, self.io, long_setxattr=long_setxattr)
+
+    def resume(self) -> None:
+        """Go on with a connection of the daemon before, in place of shake_hands(). OSError when its ledger says nothing of it."""
+        ledger = self.connection.nodes.records.ledger
+        try:
+            facts = msgspec.msgpack.decode(ledger.facts, type=ConnectionFacts)
+        except msgspec.DecodeError:
+            raise OSError(errno.EINVAL, "the ledger of that connection cannot be read") from None
+        self._number, self.io, self.minor, self.offered = facts.number, facts.io, facts.minor, facts.offered
+        self.connection.cache.device = facts.device
+        self._connect()
+        self.requests.former_ends = ledger.marks()
+
+    @property
+    def facts(self) -> ConnectionFacts:
+        """What the next daemon needs to know to go on with this connection."""
+        cache = self.connection.cache
+        return ConnectionFacts(self._number, cache.tree_id, self.io, self.minor, self.offered, cache.device)
+
+    def is_request_of(self, key: int) -> bool:
+        """Return whether a number of ``Database.unanswered`` is that of a request here."""
+        return key & ((1 << _NUMBER_BITS) - 1) == self._number
 
     def _possible(self, io: IoMode) -> IoMode:
         if io == "zero-message" and self.offered & _ZERO_MESSAGE != _ZERO_MESSAGE:
@@ -129,14 +185,18 @@ class NativeSession:
         )
 
     def begin(self) -> None:
-        """Start notifications. Call in the event loop."""
+        """Start notifications, and have the kernel send again what another daemon has read and not answered."""
+        self.connection.nodes.records.ledger.set_facts(msgspec.msgpack.encode(self.facts))
         self.connection.notifier.start(self.fd, expires=bool(self.offered & fuse.HAS_EXPIRE_ONLY))
+        if self.connection.nodes.records.ledger.life:
+            self._write([fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, fuse.NOTIFY_RESEND, 0)])
 
     def end(self) -> None:
         """End the connection: close its handles and its descriptor. Do nothing if it has ended."""
         if self.ended:
             return
         self.ended = True
+        self.on_end()
         self.connection.notifier.stop()
         open_requests.close(self.requests)
         self.connection.shared.remove(self.connection.cache)
@@ -176,16 +236,14 @@ class NativeSession:
         if length < fuse.IN_HEADER.size:
             return
         said, opcode, unique, node_id, uid, gid, pid, *_ = fuse.IN_HEADER.unpack_from(self._buffer)
-        decoder = DECODERS.get(opcode)
-        if decoder is None or said != length:
+        if opcode not in DECODERS or said != length:
             if opcode not in _SILENT:
-                self._fail(unique, errno.ENOSYS if decoder is None else errno.EIO)
+                self._fail(unique, errno.EIO if opcode in DECODERS else errno.ENOSYS)
             return
         began_ns = time.monotonic_ns()
         ctx = CallContext(pid, uid, gid)
-        self.requests.unique = unique
         try:
-            reply = decoder(self.requests, node_id, ctx, self._view[fuse.IN_HEADER.size : length])
+            reply = self._carry_out(opcode, unique, node_id, ctx, self._view[fuse.IN_HEADER.size : length])
         except (NameReserved, AnswerNeeded) as exc:
             later = self._in_turn(exc, unique, opcode, node_id, ctx, bytes(self._view[fuse.IN_HEADER.size : length]))
             start = self.reactor.start if isinstance(exc, NameReserved) else self.reactor.start_aside
@@ -207,15 +265,34 @@ class NativeSession:
             self._send(unique, reply)
         self._count(opcode, node_id, pid, began_ns)
 
+    def _carry_out(self, opcode: int, unique: int, node_id: int, ctx: CallContext, body: memoryview) -> Any:
+        """Call a request's decoder. A request that was carried out before the daemon was killed only gets its answer."""
+        self.requests.unique = unique
+        self._handles.request = unique & ~REPEATED
+        if unique & REPEATED:
+            open_requests.release_former(self.requests)
+        if opcode not in _ONCE:
+            return DECODERS[opcode](self.requests, node_id, ctx, body)
+        key = self._key(unique)
+        if unique & REPEATED and key in self._database.unanswered:
+            return repeated_requests.DECODERS[opcode](self.requests, node_id, ctx, body)
+        self._database.request = key
+        try:
+            return DECODERS[opcode](self.requests, node_id, ctx, body)
+        finally:
+            self._database.request = 0
+
+    def _key(self, unique: int) -> int:
+        return (unique & ~REPEATED) << _NUMBER_BITS | self._number
+
     async def _in_turn(
         self, exc: NameReserved | AnswerNeeded, unique: int, opcode: int, node_id: int, ctx: CallContext, body: bytes
     ) -> Any:
         """Repeat a request until its name is no longer reserved for another thread, and its question is answered."""
         while True:
             await (exc.over() if isinstance(exc, NameReserved) else self._answered(exc, unique))
-            self.requests.unique = unique
             try:
-                reply = DECODERS[opcode](self.requests, node_id, ctx, memoryview(body))
+                reply = self._carry_out(opcode, unique, node_id, ctx, memoryview(body))
             except (NameReserved, AnswerNeeded) as again:
                 exc = again
                 continue
@@ -263,10 +340,10 @@ class NativeSession:
 
     def _send(self, unique: int, parts: list[bytes | memoryview] | None) -> None:
         if parts is None:
-            self._write([fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, 0, unique)])
+            self._answer(unique, [fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, 0, unique)])
             return
         length = fuse.OUT_HEADER.size + sum(map(len, parts))
-        self._write([fuse.OUT_HEADER.pack(length, 0, unique), *parts])
+        self._answer(unique, [fuse.OUT_HEADER.pack(length, 0, unique), *parts])
 
     def reply(self, unique: int, code: int) -> None:
         """Answer a request that waited: *code* is an errno, 0 for success."""
@@ -276,7 +353,12 @@ class NativeSession:
             self._send(unique, None)
 
     def _fail(self, unique: int, code: int) -> None:
-        self._write([fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, -code, unique)])
+        self._answer(unique, [fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, -code, unique)])
+
+    def _answer(self, unique: int, parts: list[bytes | memoryview]) -> None:
+        self._write(parts)
+        if self._database.unanswered:
+            self._database.unanswered.discard(self._key(unique))
 
     def _write(self, parts: list[bytes | memoryview]) -> None:
         if self.ended:

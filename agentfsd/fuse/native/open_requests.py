@@ -9,9 +9,9 @@ from agentfsd.fuse.handlers import control_directory, creation, file_data, file_
 from agentfsd.fuse.handles import DirHandle, FileHandle
 from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native import lock_requests, request_bodies
-from agentfsd.fuse.native.native_connection import Decoder, NativeConnection, Parts, Reply, not_here
+from agentfsd.fuse.native.native_connection import REPEATED, Decoder, NativeConnection, Parts, Reply, not_here
 from agentfsd.fuse.native.request_bodies import PERMISSIONS, masked
-from agentfsd.fuse.reply import CallContext
+from agentfsd.fuse.reply import CallContext, LookupReply
 
 
 def _create(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
@@ -19,7 +19,12 @@ def _create(native: NativeConnection, node_id: int, ctx: CallContext, body: memo
         raise not_here()
     flags, mode, umask, _ = fuse.CREATE_IN.unpack_from(body)
     name = request_bodies.name(body[fuse.CREATE_IN.size :])
-    number, inode, entry = creation.create(native.services, node_id, name, mode & PERMISSIONS, flags, masked(ctx, umask))
+    made = creation.create(native.services, node_id, name, mode & PERMISSIONS, flags, masked(ctx, umask))
+    return created(native, *made, ctx, flags)
+
+
+def created(native: NativeConnection, number: int, inode: Inode, entry: LookupReply, ctx: CallContext, flags: int) -> Parts:
+    """Answer CREATE, with what ``handlers/creation.py`` returned."""
     return [fuse.pack_entry(entry), _opened(native, number, inode, ctx, flags, made=True)]
 
 
@@ -73,10 +78,12 @@ def _opened(native: NativeConnection, number: int, inode: Inode, ctx: CallContex
     closing = lock_requests.open_flags(native, opened, flags, made=made)
     backing = native.passthrough.enter(inode, writes=opened.writes) if native.passthrough is not None and inode.is_file else 0
     if not backing:
+        native.services.handles.opened(opened, 0)
         return fuse.OPEN_OUT.pack(number, fuse.FOPEN_KEEP_CACHE | closing, 0)
     opened.passed = True
     if opened.writes:
         opened.opener, opened.since_ns = ctx.pid, copyup.now_ns()
+    native.services.handles.opened(opened, backing)
     native.services.changes.file_changed(inode, data=True)  # other connections must drop what they have cached of it
     return fuse.OPEN_OUT.pack(number, fuse.FOPEN_PASSTHROUGH | closing, backing)
 
@@ -96,6 +103,13 @@ def _release_handle(native: NativeConnection, number: int) -> None:
         listing.releasedir(native.services, number)
     else:
         file_handles.release(native.services, number)
+
+
+def release_former(native: NativeConnection) -> None:
+    """Release the handle that the present request got from the daemon before, whose answer the kernel does not have."""
+    number = native.requested.pop(native.unique & ~REPEATED, None)
+    if number is not None:
+        _release_handle(native, number)
 
 
 def close(native: NativeConnection) -> None:

@@ -49,6 +49,16 @@ class PassthroughFiles:
         external_writers.begin(inode)
         return ways.backing
 
+    def resume(self, inode: Inode, backing: int) -> None:
+        """Count an open of the daemon before. *backing*: the id that the kernel has for it; 0: it was opened with cached pages."""
+        ways = self._ways.setdefault(inode, _Ways())
+        if backing:
+            ways.passed += 1
+            ways.backing = backing
+            external_writers.begin(inode)
+        else:
+            ways.cached += 1
+
     def _begin(self, inode: Inode, ways: _Ways) -> bool:
         """Hand the kernel the content object; return whether it takes it.
 

@@ -26,6 +26,7 @@ class Reactor:
         self._epoll = select.epoll()
         self._sessions: dict[int, NativeSession] = {}
         self._nursery: trio.Nursery | None = None
+        self._early: list[tuple[Callable[..., Awaitable[None]], tuple[Any, ...]]] = []
         self._tasks = 0
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._waker, select.EPOLLIN)
@@ -61,9 +62,11 @@ class Reactor:
         self._nursery.start_soon(self._run, work, arguments)
 
     def start_aside(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        """Start a task that may wait long, which the loop does not poll for. Do nothing once serve() has ended."""
+        """Start a task that may wait long, which the loop does not poll for. Before serve() it waits for that."""
         if self._nursery is not None:
             self._nursery.start_soon(work, *arguments)
+        else:
+            self._early.append((work, arguments))
 
     async def _run(self, work: Callable[..., Awaitable[None]], arguments: tuple[Any, ...]) -> None:
         try:
@@ -75,6 +78,9 @@ class Reactor:
         """Serve until *until* returns True."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            for work, arguments in self._early:
+                nursery.start_soon(work, *arguments)
+            self._early.clear()
             try:
                 await self._loop(until)
             finally:

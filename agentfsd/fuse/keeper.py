@@ -1,0 +1,179 @@
+"""Keeps the descriptors of a daemon, and starts the next daemon when that one dies. Part of the process of fuse/mount_holder.py.
+
+It answers no request of the kernel and knows no file. It must not use a path inside the mount: while no daemon serves, it would wait
+for the daemon that it is to start.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from typing import NamedTuple
+
+from agentfsd.process.kept_descriptors import hand_over, receive
+
+CONFIG = "config"  # the kept descriptor of the daemon's config
+
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)  # here, not in the daemon
+
+SILENT_S = 60.0  # without a report a daemon counts as hanging, as the units' WatchdogSec says
+STARTING_S = 300.0  # a daemon that does not serve by then, too
+TICK_S = 5.0
+_MOST_DEATHS, _DEATHS_S = 5, 60.0
+_KILLED_S = 10.0
+
+
+class Place(NamedTuple):
+    """Where the keeper writes to.
+
+    Attributes:
+        log: The daemon's log.
+        mountpoint: What it is the log of.
+    """
+
+    log: str
+    mountpoint: str
+
+
+class Keeper:
+    """The descriptors of one daemon, and the socket to it.
+
+    Args:
+        daemon: The socket.
+        place: Where the daemon's log is.
+    """
+
+    def __init__(self, daemon: socket.socket, place: Place) -> None:
+        self.connection, self._place = daemon, place
+        self._kept: dict[str, int] = {}
+        self._process = -1  # a pidfd of the daemon
+        self._silent_s: float | None = None  # since its last report; None: it has not reported yet
+        self._starting_s: float | None = None  # since it was started; None: it serves
+        self._killed_s: float | None = None  # since it was killed for that it hangs
+        self._deaths: list[float] = []
+
+    def descriptors(self) -> list[int]:
+        """Return every descriptor that a child must not keep."""
+        return [self.connection.fileno(), *self._kept.values(), *([self._process] if self._process >= 0 else [])]
+
+    def answer(self) -> bool:
+        """Do what the next message says; start the next daemon if this one has died. Return False when all is over."""
+        try:
+            message, descriptors = receive(self.connection)
+        except OSError:
+            message, descriptors = None, []
+        if message is None:
+            return self._died()
+        action, name = message["do"], str(message.get("name", ""))
+        if action == "keep":
+            (fd,) = descriptors
+            self._drop(name)
+            self._kept[name] = fd
+        elif action == "drop":
+            self._drop(name)
+        elif action == "serving":
+            self._serves(message["pid"])
+        elif action == "alive":
+            self._silent_s = 0.0
+        return action != "end"
+
+    def tick(self, passed_s: float) -> bool:
+        """Count time, and kill a daemon that hangs. Return False when it does not even end: then nobody is to wait for it.
+
+        Args:
+            passed_s: The time since the last tick, without that in which this process was stopped itself.
+        """
+        if self._killed_s is not None:
+            self._killed_s += passed_s
+            return self._killed_s < _KILLED_S
+        if self._starting_s is not None:
+            self._starting_s += passed_s
+        if self._silent_s is not None:
+            self._silent_s += passed_s
+        if (self._silent_s or 0.0) > SILENT_S or (self._starting_s or 0.0) > STARTING_S:
+            self._say("the daemon hangs: it is killed, and started again")
+            self._silent_s = self._starting_s = None
+            self._killed_s = 0.0
+            self._kill()
+        return True
+
+    def _kill(self) -> None:
+        if self._process >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+
+    def _serves(self, pid: object) -> None:
+        self._starting_s = self._silent_s = None
+        self._watch(int(str(pid)))
+
+    def _watch(self, pid: int) -> None:
+        if self._process >= 0:
+            os.close(self._process)
+        try:
+            self._process = os.pidfd_open(pid)
+        except OSError:
+            self._process = -1
+
+    def _drop(self, name: str) -> None:
+        fd = self._kept.pop(name, None)
+        if fd is not None:
+            os.close(fd)
+
+    # -- the next daemon
+
+    def _died(self) -> bool:
+        """Start the next daemon; return False if there is to be none."""
+        self.connection.close()
+        self._killed_s = None
+        now = time.monotonic()
+        self._deaths = [death for death in self._deaths if now - death < _DEATHS_S] + [now]
+        if CONFIG not in self._kept:
+            return False
+        if len(self._deaths) > _MOST_DEATHS:
+            self._say(
+                f"the daemon has died {_MOST_DEATHS} times in a minute and is not started again: {self._place.mountpoint} answers "
+                "ENOTCONN until `agentfsd mount`"
+            )
+            return False
+        self._say("the daemon has died: it is started again, and the mount waits for it")
+        try:
+            self._start()
+        except OSError as exc:
+            self._say(f"the daemon cannot be started: {exc.strerror}")
+            return False
+        return True
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            os.lseek(self._kept[CONFIG], 0, os.SEEK_SET)
+            config, log = os.dup(self._kept[CONFIG]), os.open(self._place.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                self._watch(self._spawn(config, theirs.fileno(), log))
+            finally:
+                os.close(config)
+                os.close(log)
+        self.connection = ours
+        self._starting_s, self._silent_s = 0.0, None
+        with contextlib.suppress(OSError):  # it has died already, as the next answer() finds out
+            hand_over(ours, self._kept)
+
+    def _spawn(self, config: int, kept: int, log: int) -> int:
+        command = [sys.executable, "-P", "-m", "agentfsd.daemon", "--config-fd", str(config), "--kept-fd", str(kept)]
+        for fd in (config, kept):
+            os.set_inheritable(fd, True)
+        return os.posix_spawn(
+            sys.executable, command, os.environ, setsid=True, setsigdef=IGNORED,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+        )  # fmt: skip
+
+    def _say(self, sentence: str) -> None:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        with contextlib.suppress(OSError), open(self._place.log, "a", encoding="utf-8") as log:
+            log.write(f"{stamp},000 WARNING agentfsd.keeper: {sentence}\n")

@@ -1,0 +1,165 @@
+"""Descriptors that outlive the daemon: another process holds them, and hands them to the next daemon.
+
+With them the next daemon goes on with the connections to the kernel, so programs wait for a moment instead of getting ENOTCONN.
+Under systemd the service manager holds them (its file descriptor store), else the process of fuse/keeper.py. This module does not
+know what they are.
+"""
+
+import array
+import contextlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 1 << 16
+MOST_DESCRIPTORS = 64  # in one message; the kernel takes 253
+
+
+class Holder(Protocol):
+    """The process that holds the descriptors."""
+
+    def keep(self, name: str, fd: int) -> None:
+        """Hold a copy of a descriptor under a name. OSError."""
+
+    def drop(self, name: str) -> None:
+        """Close the copy of that name. OSError."""
+
+
+class KeptDescriptors:
+    """The descriptors that the next daemon shall get.
+
+    Args:
+        former: Those that the daemon before has left, by name. What nobody takes is closed by close_former().
+
+    Attributes:
+        is_resumed: A daemon before has left some.
+    """
+
+    def __init__(self, former: dict[str, int] | None = None) -> None:
+        self._former = former or {}
+        self.is_resumed = bool(self._former)
+        self._kept: dict[str, int] = {}
+        self._holder: Holder | None = None
+
+    def held_by(self, holder: Holder) -> None:
+        """Have a process hold the descriptors from now on. OSError."""
+        self._holder = None
+        for name, fd in self._kept.items():
+            holder.keep(name, fd)
+        self._holder = holder
+
+    def keep(self, name: str, fd: int) -> None:
+        """Keep a descriptor, which stays the caller's. *name*: 255 characters at most, neither ":" nor control characters."""
+        self._kept[name] = fd
+        self._tell(lambda holder: holder.keep(name, fd))
+
+    def drop(self, name: str) -> None:
+        """Keep a descriptor no longer; nothing if it is not kept."""
+        if self._kept.pop(name, None) is not None:
+            self._tell(lambda holder: holder.drop(name))
+
+    def held_by_nobody(self) -> None:
+        """Tell no process any more: the daemon ends in order."""
+        self._holder = None
+
+    def _tell(self, work: Callable[[Holder], None]) -> None:
+        if self._holder is None:
+            return
+        try:
+            work(self._holder)
+        except OSError as exc:
+            log.warning("the process that keeps connections for the next daemon does not answer: %s", exc.strerror)
+            self._holder = None
+
+    def take(self, name: str) -> int | None:
+        """Take a descriptor over from the daemon before, and keep it; None if there is none of that name."""
+        fd = self._former.pop(name, None)
+        if fd is not None:
+            self._kept[name] = fd
+        return fd
+
+    def former_names(self, prefix: str) -> list[str]:
+        """Return the names, of those that nobody has taken, that begin so."""
+        return sorted(name for name in self._former if name.startswith(prefix))
+
+    def close_former(self) -> None:
+        """Close what nobody has taken."""
+        while self._former:
+            name, fd = self._former.popitem()
+            os.close(fd)
+            self._tell(lambda holder, name=name: holder.drop(name))  # type: ignore[misc]
+
+
+# -- messages between the daemon and the process that holds descriptors: JSON and descriptors, over a SOCK_SEQPACKET socket
+
+
+def send(connection: socket.socket, message: dict[str, object], descriptors: Sequence[int] = ()) -> None:
+    """Send one message with descriptors. OSError."""
+    socket.send_fds(connection, [json.dumps(message).encode()], list(descriptors))
+
+
+def receive(connection: socket.socket) -> tuple[dict[str, object] | None, list[int]]:
+    """Receive one message and its descriptors, close-on-exec; the message is None once the other end has closed. OSError."""
+    space = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4)
+    body, ancillary, _, _ = connection.recvmsg(MAX_MESSAGE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
+    numbers = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
+    return (json.loads(body) if body else None), list(numbers)
+
+
+def hand_over(connection: socket.socket, kept: dict[str, int]) -> None:
+    """Send all descriptors to the next daemon, which calls received(). OSError."""
+    names = list(kept)
+    for first in range(0, len(names), MOST_DESCRIPTORS):
+        part = names[first : first + MOST_DESCRIPTORS]
+        send(connection, {"names": part}, [kept[name] for name in part])
+    send(connection, {"names": []})
+
+
+def received(connection: socket.socket) -> dict[str, int]:
+    """Return what hand_over() sends. OSError."""
+    return dict(_parts(connection))
+
+
+def _parts(connection: socket.socket) -> Iterator[tuple[str, int]]:
+    while True:
+        message, descriptors = receive(connection)
+        names = message["names"] if message is not None else []
+        if not isinstance(names, list) or not names:
+            return
+        yield from zip(names, descriptors, strict=True)
+
+
+class KeeperLink:
+    """The daemon's side of a keeper: see fuse/keeper.py. It is a Holder."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        connection.setblocking(True)
+        connection.settimeout(1.0)
+
+    def keep(self, name: str, fd: int) -> None:
+        send(self.connection, {"do": "keep", "name": name}, [fd])
+
+    def drop(self, name: str) -> None:
+        send(self.connection, {"do": "drop", "name": name})
+
+    def serving(self) -> None:
+        """Report that this process serves, and is to be replaced if it ends. OSError."""
+        send(self.connection, {"do": "serving", "pid": os.getpid()})
+
+    def alive(self) -> None:
+        """Report that this process answers. Once it has, the keeper replaces it if it stops to report. OSError."""
+        send(self.connection, {"do": "alive"})
+
+    def end(self) -> None:
+        """Have the keeper end, and with it all copies of descriptors."""
+        with contextlib.suppress(OSError):
+            send(self.connection, {"do": "end"})
