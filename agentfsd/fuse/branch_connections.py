@@ -148,8 +148,8 @@ class BranchConnections:
         run.users -= 1
         run.used_s = time.monotonic()
 
-    async def resume(self, branch_id: str, session: BranchSession, device: int) -> None:
-        """Go on with a connection of the daemon before, whose session is served. Its runs count as ended: their processes are bound.
+    def resume(self, branch_id: str, session: BranchSession, device: int) -> None:
+        """Go on with a connection of the daemon before. Its runs count as ended: their processes are bound.
 
         Args:
             branch_id: The branch.
@@ -159,12 +159,16 @@ class BranchConnections:
         mount = self._mounts.resume_mount(branch_id, device)
         if mount is None:
             log.warning("the mount of branch %s has no holder any more; its runs go on", branch_id)
-            return
-        run = self._by_branch[branch_id] = _BranchConnection(session, mount)
-        await self._lend_locks(branch_id, run)
+        else:
+            self._by_branch[branch_id] = _BranchConnection(session, mount)
+
+    async def resume_locks(self) -> None:
+        """Take the locks of resumed branches through their connections, too. Call it when these are served."""
+        for branch_id, run in list(self._by_branch.items()):
+            await self._lend_locks(branch_id, run)
 
     async def _lend_locks(self, branch_id: str, run: _BranchConnection) -> None:
-        """Take locks through a zero-message connection, too: its kernel keeps its own, and other connections hand theirs to us."""
+        """Take locks through a zero-message connection, too: its kernel keeps its own, and other connections hand us theirs."""
         if run.session.io == "zero-message":
             peer = BranchLocks(run.mount, lambda: run.session.ended or run.is_released, run.session.knows)
             await self._locks.attach_peer(branch_id, peer)

@@ -165,7 +165,9 @@ class FuseMount:
             return []
         session = native.NativeSession(self._connection(branch_id, Ledger(ledger)), self._reactor, fd, _BEST)
         self._resumed.append(session)
-        return resumption.resume(session)
+        kept = resumption.resume(session)
+        self.runs.resume(branch_id, session, session.connection.cache.device)
+        return kept
 
     async def _serve_resumed(self) -> None:
         """Begin to serve the connections of the daemon before."""
@@ -174,9 +176,7 @@ class FuseMount:
             self._reactor.add(session)
         for connection in (self.main, *(session.connection for session in self._resumed)):
             resumption.expire_all(connection)
-        for session in self._resumed:
-            cache = session.connection.cache
-            await self.runs.resume(cache.tree_id, session, cache.device)
+        await self.runs.resume_locks()
 
     # -- connections that show one branch
 

@@ -155,6 +155,10 @@ class NodeRecords:
         self._gone[node_id] = self.ledger.put(GONE, (node_id, 0, 0, 0, 0, self.tree(inode.tree.id)), payload)
         self.ledger.drop(before)
 
+    def got_name(self, node_id: int) -> None:
+        """Remove what goes() recorded."""
+        self.ledger.drop(self._gone.pop(node_id, 0))
+
     def gone_at(self, node_id: int, at: int) -> None:
         """Take over such a record from the daemon before."""
         self._gone[node_id] = at

@@ -80,6 +80,7 @@ class RevivedNodes:
         for record in bound:
             self._bound[record.words[0]].append(self._trees.get(record.words[5], ""))
             self._records.bound_at(record.words[0], record.at)
+        self._leave_named()
         self._spare_contents()
         self._bind(self._table.root)
         for number in list(self._made_of):
@@ -95,6 +96,22 @@ class RevivedNodes:
             self._hold(record.words[2], record.payload, 0)
             if number not in self._gone:
                 self._by_ino[self._trees.get(record.words[5], ""), record.words[4]] = number
+
+    def _leave_named(self) -> None:
+        """Drop what was recorded of files that have a name: O_TMPFILE files that got one, and files whose removal failed."""
+        for number in list(self._gone):
+            file = self._files.get(number)
+            tree = self._tree(file.words[5]) if file is not None else None
+            if file is not None and tree is not None and file.words[3] and self._placed(tree, file.words[3]) is not None:
+                del self._gone[number]
+                self._records.got_name(number)
+
+    @staticmethod
+    def _placed(tree: Tree, row_id: int) -> Inode | None:
+        try:
+            return find_placed(tree, row_id)
+        except OSError:
+            return None
 
     def _spare_contents(self) -> None:
         """Keep contents of files without names: garbage by the rows, but perhaps open in some process."""
@@ -232,11 +249,9 @@ class RevivedNodes:
         words = self._records.ledger.words
         words[at] -= count
         if words[at] <= 0:
-            gone = self._gone.get(number)
-            tree = self._tree(record.words[5])
-            content = _gone_decoder.decode(gone.payload).content if gone is not None else 0
-            if tree is not None and content:
-                tree.remove_doomed(content)
+            gone, tree = self._gone.pop(number, None), self._tree(record.words[5])
+            if tree is not None and gone is not None:
+                tree.doomed.discard(_gone_decoder.decode(gone.payload).content)  # it goes in a quiet moment
             node = FileNode.__new__(FileNode)
             node.id, node.at = number, record.at
             self._records.forgotten(node)
@@ -268,11 +283,10 @@ class RevivedNodes:
         directory = parent.bound.get(tree.id) if isinstance(parent, DirNode) else None
         try:
             inode = tree.find(directory, record.payload) if directory is not None and directory.nlink else None
-            if inode is not None and inode.ino == ino and not inode.is_dir:
-                return inode
-            inode = find_placed(tree, row_id) if row_id else None
         except OSError:
             inode = None
+        if inode is None or inode.ino != ino or inode.is_dir:
+            inode = self._placed(tree, row_id) if row_id else None
         return inode if inode is not None else self._rebuilt(number)
 
     def _rebuilt(self, node_id: int) -> Inode | None:
