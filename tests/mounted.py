@@ -1,5 +1,6 @@
 """A real mount for tests: started, used and ended through the command line, as a user would."""
 
+import contextlib
 import json
 import os
 import signal
@@ -77,6 +78,14 @@ def _still_has_files(pid: int) -> bool:
     return any(thread.rpartition(") ")[2][0] not in "ZX" for thread in threads)
 
 
+def kill_for_good(record: registry.DaemonRecord) -> None:
+    """SIGKILL for a daemon, and before for what would start the next one."""
+    for number, ticks in ((record.keeper, record.keeper_ticks), (record.pid, record.start_ticks)):
+        if number and registry.process_start_ticks(number) == ticks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+
 class Mounted:
     """One overlay. ``path`` is the mount point as an unbound process sees it: the branch main."""
 
@@ -129,9 +138,7 @@ class Mounted:
     def kill(self) -> None:
         """SIGKILL, as the kernel's OOM killer would."""
         record = self.record()
-        if record.keeper:
-            os.kill(record.keeper, signal.SIGKILL)  # which would start the next daemon
-        os.kill(record.pid, signal.SIGKILL)
+        kill_for_good(record)
         deadline = time.monotonic() + 10
         while os.path.exists(f"/proc/{record.pid}/task") and _still_has_files(record.pid) and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -151,9 +158,6 @@ class Mounted:
         record = state_directory.StateDirectory(str(self.state)).last_record()
         if record is not None and record.alive():
             agentfsd("umount", "--lazy", str(self.path), check=False)
-            if record.keeper and record.alive():
-                os.kill(record.keeper, signal.SIGKILL)
-            if record.serves():
-                os.kill(record.pid, signal.SIGKILL)
+            kill_for_good(record)
         while mount_table.mount_at(os.path.realpath(self.path)) is not None:
             mounts.unmount(os.path.realpath(self.path), lazy=True)

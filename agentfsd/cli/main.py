@@ -10,7 +10,7 @@ _SECTIONS = (  # as `agentfsd --help` shows them; each command is in the module 
     HelpSection("Branches", ("branch", "bind", "unbind", "bindings", "merge", "commit", "export", "import")),
     HelpSection("History", ("snapshot", "log", "restore", "undo", "discard", "prune", "gc")),
     HelpSection("Looking", ("status", "diff", "watch", "top", "audit", "ui")),
-    HelpSection("Service", ("rules", "asks", "policy", "interpose", "backstore", "fsck", "mcp", "completion")),
+    HelpSection("Service", ("restart", "rules", "asks", "policy", "interpose", "backstore", "fsck", "mcp", "completion")),
 )
 
 

@@ -81,6 +81,11 @@ def noted_shutdown(request: wire.Shutdown, reply: wire.Done) -> AuditNote:
     return AuditNote("unmount", "by force" if request.force else "")
 
 
+def noted_restart(request: wire.Restart, reply: wire.Done) -> AuditNote:
+    """Note that somebody had the daemon replaced."""
+    return AuditNote("restart", "")
+
+
 def noted_view(request: wire.ViewOpen, reply: wire.ViewReply) -> AuditNote:
     """Note that somebody got a private mount of a branch."""
     return AuditNote("attached", f"a private mount ({reply.io})", request.branch)

@@ -91,6 +91,7 @@ class Services:
         settle: Returns when the kernel has dropped what a request made stale.
         write_back: Likewise, and the kernel has written back what was dirty.
         shutdown: Asks the daemon to unmount and end; True also while the mount is in use.
+        restart: Has the next daemon take over after the reply.
         measure: The daemon's own use of resources: see wire.StatusReply.
         open_view: Makes a mount that shows one branch (its id), with that way to carry data. None: there are no such mounts.
         homes: Has the changes of branches to the home directory; None without a mount.
@@ -114,6 +115,7 @@ class Services:
     settle: Callable[[], Awaitable[None]] = _do_nothing
     write_back: Callable[[], Awaitable[None]] = _do_nothing
     shutdown: Callable[[bool], Awaitable[None]] = _stay
+    restart: Callable[[], Awaitable[None]] = _do_nothing
     measure: Callable[[], dict[str, int]] = dict
     open_view: Callable[[str, str], Awaitable[BranchView]] | None = None
     homes: HomeLayers | None = None

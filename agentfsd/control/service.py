@@ -1,11 +1,12 @@
 """Answer requests: take a decoded request and its caller, return a reply. This module sees no file and no socket."""
 
+import contextlib
 import errno
 import logging
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, cast
 
 import msgspec
 
@@ -16,6 +17,7 @@ from agentfsd.control.audit_notes import noted_refusal
 from agentfsd.control.authorization import FORBIDDEN, Claim, check_caller, check_known
 from agentfsd.control.daemon_status import status
 from agentfsd.control.handler_services import Services
+from agentfsd.control.operation_declaration import ControlOperation
 from agentfsd.control.operation_table import OPERATIONS
 from agentfsd.control.peer import Peer
 from agentfsd.control.progress_channel import ClientGone, ProgressChannel
@@ -32,10 +34,16 @@ _SENTENCE_CHARACTERS = 500
 
 
 class ControlService:
-    """Answers requests as their declarations say. ``services`` may be replaced as the daemon is put together."""
+    """Answers requests as their declarations say.
+
+    Attributes:
+        services: What handlers get. It may be replaced as the daemon is put together.
+        under_way: How many requests are carried out now, without those that wait for something to happen.
+    """
 
     def __init__(self, services: Services) -> None:
         self.services = services
+        self.under_way = 0
 
     async def answer(self, body: bytes, peer: Peer, channel: ProgressChannel | None = None) -> bytes:
         """Answer one encoded request. No content of a request makes this raise another exception than ClientGone.
@@ -90,7 +98,7 @@ class ControlService:
             if exc.code in FORBIDDEN:
                 services.note(noted_refusal(request), context)
             raise
-        with metered(services, operation, request, context):
+        with metered(services, operation, request, context), self._counted(operation):
             work = _with_answers(lambda: operation.handler(services, request, context))
             if channel is not None and (operation.cancellable or (ruled is not None and ruled.rules.asks)):
                 reply = await channel.hold(work)
@@ -98,6 +106,14 @@ class ControlService:
                 reply = await work()
         services.note(operation.note(request, reply), context)
         return reply
+
+    @contextlib.contextmanager
+    def _counted(self, operation: ControlOperation[Any]) -> Iterator[None]:
+        self.under_way += not operation.waits
+        try:
+            yield
+        finally:
+            self.under_way -= not operation.waits
 
     async def status(self, bound_to: str | None) -> wire.StatusReply:
         """Return the status for a process that is bound to the branch with that id, or to none."""

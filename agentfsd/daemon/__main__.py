@@ -89,7 +89,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="agentfsd.daemon", description="started by `agentfsd mount`")
     parser.add_argument("--config-fd", type=int, required=True)
     parser.add_argument("--ready-fd", type=int, default=-1)
-    parser.add_argument("--kept-fd", type=int, default=-1, help="a socket to the keeper of the daemon before")
+    parser.add_argument("--kept-fd", type=int, default=-1, help="a socket to whoever has what is taken over")
+    parser.add_argument("--keeper-pid", type=int, default=0, help="the process that keeps it for the next daemon")
+    parser.add_argument("--waits", action="store_true", help="replace a daemon that serves")
     arguments = parser.parse_args()
     ready, config = readiness.ReadinessPipe(arguments.ready_fd), None
     os.umask(0o077)
@@ -103,7 +105,7 @@ def main() -> int:
         config = _read_config(arguments.config_fd)
         if not config.foreground:
             descriptors.keep_only(arguments.ready_fd, arguments.kept_fd)
-        serve(config, ready, Inheritance.of(arguments.kept_fd))
+        serve(config, ready, Inheritance.receive(arguments.kept_fd, arguments.keeper_pid, config.state, waits=arguments.waits))
     except Exception as exc:  # noqa: BLE001 - whoever started us is told every reason
         _report(exc, ready)
         if config is not None:

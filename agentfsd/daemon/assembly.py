@@ -32,6 +32,7 @@ from agentfsd.control.service import ControlService
 from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import inheritance, settings_file
+from agentfsd.daemon.handover import Successor
 from agentfsd.daemon.inheritance import Inheritance
 from agentfsd.daemon.maintenance import Maintenance
 from agentfsd.daemon.observation import Observation
@@ -68,6 +69,7 @@ _READY_TIMEOUT_S = 30
 _LOOK_AT_ROOM_S = 1.0
 _SETTINGS_TIMEOUT_S = 5.0
 _ALIVE_EVERY_S = 10.0
+_LAST_REQUESTS_S, _LOOK_S = 30.0, 0.01  # before the next daemon takes over
 _LOWER, _COVERED = "lower", "covered"  # names of kept descriptors
 
 
@@ -76,7 +78,7 @@ class Daemon:
 
     def __init__(self, config: DaemonConfig, held: StateContents, inherited: Inheritance) -> None:
         self.config, self.state, self.held = config, state_directory.StateDirectory(config.state), held
-        self.kept, self._keeper = inherited.kept, inherited.keeper
+        self.kept, self._inherited = inherited.kept, inherited
         self.not_restarted = inheritance.why_not_restarted(config, persistent=held.backstore.persistent)
         self.lower = self._open_lower(config)
         self.store = held.store
@@ -107,6 +109,7 @@ class Daemon:
                 settle=self.settle,
                 write_back=self.write_back,
                 shutdown=self.ending.ask,
+                restart=self.restart,
                 measure=self.measure,
                 open_view=self.open_view,
                 identify=ProcessIdentifier(self.bindings, self.overlay),
@@ -144,6 +147,8 @@ class Daemon:
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = descriptors.has_terminal()
         self._is_ready = self._told_to_end = False
+        self._successor: Successor | None = None
+        self._is_succeeding = trio.Event()
         self._reading = trio.CapacityLimiter(1)  # a limiter of its own: a read that hangs takes no thread from others
 
     def _open_lower(self, config: DaemonConfig) -> HostLower:
@@ -170,7 +175,7 @@ class Daemon:
     @property
     def is_succeeded(self) -> bool:
         """Whether another daemon goes on with the mount if this one ends without close()."""
-        return self.branch_mounts.keeper is not None
+        return self.branch_mounts.keeper is not None or (self.manager.listens and not self.not_restarted)
 
     def begin(self) -> None:
         """Mount, or go on with the mount of the daemon before. OSError, with a sentence, when that is refused or the settings are invalid."""
@@ -178,7 +183,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._remember)
         self.homes.prepare()
-        self.branch_mounts.resume(self._keeper)
+        self.branch_mounts.resume(self._inherited.keeper, self._inherited.keeper_pid)
         inheritance.keep_config(self.config, self.kept)
         taken = self.bindings.take_over()
         if taken:
@@ -186,6 +191,8 @@ class Daemon:
         self.mount.mount()
         self.homes.resume()
         self.kept.close_former()
+        if self.manager.listens and not self.not_restarted:
+            self.kept.held_by(self.manager)
         self.held.in_use = True
         self.observation.apply_settings()
         self.service.services = replace(self.service.services, info=self._info(self.mount.kind, self.mount.why))
@@ -216,6 +223,7 @@ class Daemon:
         self.bindings.close()
         self.watch.close()
         self.lower.close()
+        self.kept.end()
 
     # -- what requests need of the daemon
 
@@ -235,6 +243,36 @@ class Daemon:
             return
         with trio.move_on_after(_FLUSH_TIMEOUT_S):
             await trio.to_thread.run_sync(syncing.sync_mount, self.config.mountpoint, abandon_on_cancel=True)
+
+    async def restart(self) -> None:
+        """Have the next daemon take over, after the answer to the request. Refusal if it cannot."""
+        why = self.not_restarted or ("" if self.mount.kind == "native" else "a pyfuse3 session cannot be handed over")
+        if why:
+            raise Refusal(errno.EOPNOTSUPP, "not-restartable", f"this daemon cannot be replaced while it serves: {why}",
+                          "unmount, and mount again")  # fmt: skip
+        log_path = "" if self.config.foreground else self.state.log
+        self._successor = await trio.to_thread.run_sync(Successor.start, self.kept, self.branch_mounts.keeper_pid, log_path)
+        self._is_succeeding.set()
+
+    async def _hand_over(self) -> None:
+        """Hand over to the next daemon, between two requests."""
+        while True:
+            await self._is_succeeding.wait()
+            assert self._successor is not None
+            with trio.move_on_after(_LAST_REQUESTS_S):
+                while self.service.under_way:
+                    await trio.sleep(_LOOK_S)
+            link = self.branch_mounts.keeper
+            try:
+                if self.service.under_way:
+                    raise OSError(errno.EBUSY, "a request takes too long")
+                self.store.commit()
+                self.manager.succeeded_by(self._successor.pid)
+                self._successor.take_over(self.kept, link.connection if link is not None else None)
+            except (OSError, sqlite3.Error) as exc:
+                log.error("this daemon is not replaced: %s", exc)
+                self._successor.give_up()
+            self._is_succeeding = trio.Event()
 
     async def settle(self) -> None:
         await self.mount.settled()
@@ -269,6 +307,7 @@ class Daemon:
             nursery.start_soon(self.observation.run)
             nursery.start_soon(self._follow_lower)
             nursery.start_soon(self.ending.unmount_when_asked)
+            nursery.start_soon(self._hand_over)
             if self.config.idle_exit_s:
                 nursery.start_soon(self.ending.when_idle, self.config.idle_exit_s, lambda: self.server.clients)
             nursery.start_soon(self._announce, ready, nursery)

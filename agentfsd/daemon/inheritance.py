@@ -1,5 +1,6 @@
 """What a daemon takes over from the one before it, and what it keeps for the next one."""
 
+import errno
 import os
 import socket
 import sys
@@ -8,9 +9,11 @@ from dataclasses import dataclass
 import msgspec
 
 from agentfs_host.mount_table import is_within
+from agentfsd.daemon import handover
 from agentfsd.fuse import keeper
 from agentfsd.fuse.keeper import Place
 from agentfsd.process.kept_descriptors import KeeperLink, KeptDescriptors, received
+from agentfsd.process.service_manager import take_stored
 from agentfsd.state.daemon_config import DaemonConfig
 from agentfsd.state.state_directory import StateDirectory
 
@@ -21,20 +24,43 @@ class Inheritance:
 
     Attributes:
         kept: The descriptors.
-        keeper: The socket to the process that kept them, and has started this daemon; None where it was started by a person or by the
-            service manager.
+        keeper: The socket to the process that keeps them for the next daemon; None where there is none yet, or the service manager
+            keeps them.
+        keeper_pid: The process id of that process.
     """
 
     kept: KeptDescriptors
-    keeper: KeeperLink | None
+    keeper: KeeperLink | None = None
+    keeper_pid: int = 0
 
     @classmethod
-    def of(cls, kept_fd: int) -> "Inheritance":
-        """Receive it. *kept_fd*: a socket to the keeper; -1 for none. OSError."""
+    def receive(cls, kept_fd: int, keeper_pid: int, state: str, *, waits: bool) -> "Inheritance":
+        """Receive it from the keeper, from the daemon that this one replaces, or from the service manager.
+
+        Args:
+            kept_fd: A socket to one of the first two; -1 for none.
+            keeper_pid: The keeper's process id.
+            state: The state directory.
+            waits: This daemon is to replace one that serves.
+
+        Raises:
+            OSError: There is nothing to take over any more.
+        """
         if kept_fd < 0:
-            return cls(KeptDescriptors(), None)
+            return cls(KeptDescriptors(take_stored()))
         connection = socket.socket(fileno=kept_fd)
-        return cls(KeptDescriptors(received(connection)), KeeperLink(connection))
+        if waits:
+            handover.report_ready(connection, StateDirectory(state))
+            if "WATCHDOG_PID" in os.environ:
+                os.environ["WATCHDOG_PID"] = str(os.getpid())
+        former = received(connection)
+        if not former:
+            raise OSError(errno.ECONNRESET, "the daemon that was to be replaced has ended")
+        if waits:
+            fd = former.pop(handover.KEEPER, None)
+            connection.close()
+            return cls(KeptDescriptors(former), KeeperLink(socket.socket(fileno=fd)) if fd is not None else None, keeper_pid)
+        return cls(KeptDescriptors(former), KeeperLink(connection), keeper_pid)
 
 
 def why_not_restarted(config: DaemonConfig, *, persistent: bool) -> str:

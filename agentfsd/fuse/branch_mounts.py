@@ -3,6 +3,8 @@
 import contextlib
 import errno
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -145,20 +147,28 @@ class BranchMounts:
         self._place, self._kept, self._keeper_place = place, kept, keeper
         self.keeper: KeeperLink | None = None
         self.keeper_pid = 0
+        self._pidfd = -1
         self._server: _Conversation | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = trio.Lock()
 
-    def resume(self, keeper: KeeperLink | None) -> None:
-        """Go on with the process of the daemon before, which started us if it is our *keeper*."""
+    def resume(self, keeper: KeeperLink | None, keeper_pid: int) -> None:
+        """Go on with the process of the daemon before.
+
+        Args:
+            keeper: The socket to it as a keeper; None where it is none.
+            keeper_pid: Its process id.
+        """
         fd = self._kept.take(_SERVER)
         if fd is not None:
             self._server = _Conversation(socket.socket(fileno=fd))
         if keeper is not None:
-            self._use(keeper, os.getppid())
+            self._use(keeper, keeper_pid)
 
     def _use(self, keeper: KeeperLink, pid: int) -> None:
         self.keeper, self.keeper_pid = keeper, pid
+        with contextlib.suppress(ProcessLookupError):
+            self._pidfd = os.pidfd_open(pid)
         self._kept.held_by(keeper)
         keeper.serving()
 
@@ -258,8 +268,8 @@ class BranchMounts:
 
     def close(self) -> None:
         """Close the sockets, upon which the process ends; kill it if it does not within a second."""
-        self._kept.held_by_nobody()
         if self.keeper is not None:
+            self._kept.held_by_nobody()
             self.keeper.end()
             self.keeper.connection.close()
             self.keeper, self.keeper_pid = None, 0
@@ -267,6 +277,11 @@ class BranchMounts:
             self._kept.drop(_SERVER)
             self._server.close()
             self._server = None
+        if self._pidfd >= 0:  # of a process that the daemon before has started, perhaps
+            if not select.select([self._pidfd], [], [], _ANSWER_S / 10)[0]:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            os.close(self._pidfd)
+            self._pidfd = -1
         if self._process is not None:
             try:
                 self._process.wait(_ANSWER_S / 10)

@@ -162,6 +162,7 @@ class Keeper:
 
     def _spawn(self, config: int, kept: int, log: int) -> int:
         command = [sys.executable, "-P", "-m", "agentfsd.daemon", "--config-fd", str(config), "--kept-fd", str(kept)]
+        command += ["--keeper-pid", str(os.getpid())]
         for fd in (config, kept):
             os.set_inheritable(fd, True)
         return os.posix_spawn(

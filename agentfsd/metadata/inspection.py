@@ -54,6 +54,19 @@ def describe_blank(path: str) -> str:
     return f"the metadata database {path} is {'empty' if os.path.exists(path) else 'missing'}"
 
 
+def schema_version(path: str) -> int:
+    """Return the schema version of a database, which a daemon may have open; 0 if it is new or missing.
+
+    Source: the file format of SQLite, "user version number".
+    """
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        return 0
+    return int.from_bytes(header[60:64], "big")
+
+
 def this_run(path: str) -> bytes:
     """Return an identifier of this boot and this device.
 

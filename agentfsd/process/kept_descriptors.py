@@ -46,6 +46,10 @@ class KeptDescriptors:
         self._kept: dict[str, int] = {}
         self._holder: Holder | None = None
 
+    def all(self) -> dict[str, int]:
+        """Return all of them by name; they stay as they are."""
+        return dict(self._kept)
+
     def held_by(self, holder: Holder) -> None:
         """Have a process hold the descriptors from now on. OSError."""
         self._holder = None
@@ -64,8 +68,13 @@ class KeptDescriptors:
             self._tell(lambda holder: holder.drop(name))
 
     def held_by_nobody(self) -> None:
-        """Tell no process any more: the daemon ends in order."""
+        """Tell no process any more: it ends, too."""
         self._holder = None
+
+    def end(self) -> None:
+        """Keep none any longer: the daemon ends in order."""
+        for name in list(self._kept):
+            self.drop(name)
 
     def _tell(self, work: Callable[[Holder], None]) -> None:
         if self._holder is None:

@@ -3,12 +3,13 @@
 Source: sd_notify(3), sd_watchdog_enabled(3), systemd.service(5).
 """
 
+import array
 import contextlib
 import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -44,14 +45,29 @@ class ServiceManager:
     def status(self, text: str) -> None:
         self._tell(f"STATUS={text}")
 
-    def _tell(self, *lines: str) -> None:
+    # -- its file descriptor store: it is a Holder of kept descriptors
+
+    def keep(self, name: str, fd: int) -> None:
+        """See Holder. It does not poll the descriptor: that would wake it up for every request of the kernel."""
+        self._tell("FDSTORE=1", "FDPOLL=0", f"FDNAME={name}", descriptors=[fd])
+
+    def drop(self, name: str) -> None:
+        """See Holder."""
+        self._tell("FDSTOREREMOVE=1", f"FDNAME={name}")
+
+    def succeeded_by(self, pid: int) -> None:
+        """Report that another process is the service's main process from now on."""
+        self._tell(f"MAINPID={pid}")
+
+    def _tell(self, *lines: str, descriptors: Sequence[int] = ()) -> None:
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         message = b"\n".join(line.replace("\n", " ").encode(errors="replace")[:_LINE_BYTES] for line in lines)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel, contextlib.suppress(OSError):
             channel.settimeout(_PATIENCE_S)
-            channel.sendto(message, address)
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+            channel.sendmsg([message], rights, 0, address)
 
     def watchdog_s(self) -> float:
         """Return the watchdog interval in seconds; 0 when there is no watchdog."""
@@ -75,3 +91,25 @@ class ServiceManager:
             else:
                 self._tell("WATCHDOG=1")
             await trio.sleep(limit_s / _FED_PER_WATCHDOG)
+
+
+_FIRST_STORED = 3  # SD_LISTEN_FDS_START
+
+
+def stored_descriptors() -> dict[str, int]:
+    """Return the descriptors that a daemon of this service has left with the service manager, by name; see sd_listen_fds(3)."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return {}
+    names = os.environ.get("LISTEN_FDNAMES", "").split(":")
+    count = int(os.environ.get("LISTEN_FDS", "0"))
+    return {name: _FIRST_STORED + number for number, name in enumerate(names[:count])}
+
+
+def take_stored() -> dict[str, int]:
+    """Return the same for good: close-on-exec, and no child finds them in its environment."""
+    stored = stored_descriptors()
+    for fd in stored.values():
+        os.set_inheritable(fd, False)
+    for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
+        os.environ.pop(name, None)
+    return stored

@@ -58,6 +58,10 @@ class DaemonOperations(BranchOperations, HistoryOperations, RuleOperations, Desc
         return ask(request, wire.ProblemsReply, lambda reply: reply.problems, on_progress=on_progress)
 
     @operation
+    def restart(self) -> Question[None]:
+        """Ask the daemon to be replaced. Returns when the next one is ready; it takes over a moment later."""
+        return ask(wire.Restart(), wire.Done, no_result)
+
     def shutdown(self, *, force: bool = False) -> Question[None]:
         """Ask the daemon to unmount and end. Returns when the daemon has agreed, which is before it has ended."""
         return ask(wire.Shutdown(force=force), wire.Done, no_result)

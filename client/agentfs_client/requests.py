@@ -399,6 +399,10 @@ class InterposeSet(Request, frozen=True, kw_only=True, tag="interpose.set"):
     value: str
 
 
+class Restart(Request, frozen=True, kw_only=True, tag="restart"):
+    """Ask the daemon to let another one of the installed version take over. Programs in the mount wait meanwhile."""
+
+
 class Shutdown(Request, frozen=True, kw_only=True, tag="shutdown"):
     """Ask the daemon to unmount and end; with *force* even while the mount is in use."""
 

@@ -15,9 +15,11 @@ import msgspec
 
 from agentfs_client import registry
 from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.fuse import keeper
 from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts
 from agentfsd.process.readiness import Readiness
+from agentfsd.process.service_manager import stored_descriptors
 from agentfsd.state import daemon_config, state_directory
 from agentfsd.state.daemon_config import DaemonConfig
 
@@ -61,6 +63,19 @@ def start(config: DaemonConfig) -> Readiness:
         for fd in (config_fd, ready_read, ready_write, errors_fd):
             if fd >= 0:
                 os.close(fd)
+
+
+def go_on() -> None:
+    """Become the daemon that goes on with what another one has left with the service manager; return if there is nothing.
+
+    Until then nobody serves the mount, so nothing here may look at a path in it, such as the real directory's.
+    """
+    stored = stored_descriptors()
+    if keeper.CONFIG in stored:
+        fd = os.dup(stored[keeper.CONFIG])
+        os.lseek(fd, 0, os.SEEK_SET)
+        os.set_inheritable(fd, True)
+        os.execve(sys.executable, _arguments(fd, -1), _environment())
 
 
 def become(config: DaemonConfig) -> NoReturn:

@@ -7,6 +7,7 @@ from agentfsd.control.audit_notes import (
     changes_nothing,
     noted_by_handler,
     noted_collection,
+    noted_restart,
     noted_setting,
     noted_shutdown,
 )
@@ -55,6 +56,13 @@ async def shut_down(services: Services, request: wire.Shutdown, context: Request
     """Unmount and end the daemon after the reply."""
     await services.shutdown(request.force)
     return wire.Done(message="unmounting")
+
+
+@control_operation(wire.Restart, permission=unbound_only, note=noted_restart)
+async def restart(services: Services, request: wire.Restart, context: RequestContext) -> wire.Done:
+    """Have the next daemon take over after the reply."""
+    await services.restart()
+    return wire.Done(message="the next daemon takes over")
 
 
 @control_operation(wire.CollectGarbage, permission=unbound_only, note=noted_collection, cancellable=True)
