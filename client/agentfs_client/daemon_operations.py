@@ -62,6 +62,7 @@ class DaemonOperations(BranchOperations, HistoryOperations, RuleOperations, Desc
         """Ask the daemon to be replaced. Returns when the next one is ready; it takes over a moment later."""
         return ask(wire.Restart(), wire.Done, no_result)
 
+    @operation
     def shutdown(self, *, force: bool = False) -> Question[None]:
         """Ask the daemon to unmount and end. Returns when the daemon has agreed, which is before it has ended."""
         return ask(wire.Shutdown(force=force), wire.Done, no_result)
