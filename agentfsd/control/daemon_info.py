@@ -12,6 +12,8 @@ class DaemonInfo:
         owner_uid: The user to whom the mount belongs.
         shown_at: The paths at which processes see the root.
         read_only: No file may be changed.
+        restarts: Why no daemon is started in the place of this one if it is killed; "" if one is.
+        succeeds: How many daemons served this mount before, and were killed or replaced.
         metrics: The address at which metrics are served; "" for none.
     """
 
@@ -27,4 +29,6 @@ class DaemonInfo:
     capabilities: dict[str, str] = field(default_factory=dict)
     shown_at: tuple[str, ...] = ()
     read_only: bool = False
+    restarts: str = ""
+    succeeds: int = 0
     metrics: str = ""

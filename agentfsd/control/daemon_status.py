@@ -35,6 +35,7 @@ async def status(services: Services, bound_to: str | None) -> wire.StatusReply:
         backstore_why=info.capabilities.get("backstore.why", ""),
         connections=_connections(services, bound_to), pending_commit=None if bound_to else _pending(services),
         slow=[_wire_slow(slow) for slow in services.traffic.slow.recent if bound_to in (None, slow.branch_id)],
+        restarts=info.restarts, succeeds=info.succeeds,
         audit=services.audit is not None and services.audit.is_on, metrics=info.metrics, damage=damage,
     )  # fmt: skip
 

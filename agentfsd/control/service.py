@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import msgspec
+import trio
 
 from agentfs_client import wire
 from agentfsd.asking.questions import AnswerNeeded
@@ -44,6 +45,7 @@ class ControlService:
     def __init__(self, services: Services) -> None:
         self.services = services
         self.under_way = 0
+        self._is_idle = trio.Event()
 
     async def answer(self, body: bytes, peer: Peer, channel: ProgressChannel | None = None) -> bytes:
         """Answer one encoded request. No content of a request makes this raise another exception than ClientGone.
@@ -114,6 +116,14 @@ class ControlService:
             yield
         finally:
             self.under_way -= not operation.waits
+            if not self.under_way:
+                self._is_idle.set()
+
+    async def idle(self) -> None:
+        """Return when no request is carried out any more."""
+        while self.under_way:
+            self._is_idle = trio.Event()
+            await self._is_idle.wait()
 
     async def status(self, bound_to: str | None) -> wire.StatusReply:
         """Return the status for a process that is bound to the branch with that id, or to none."""

@@ -29,7 +29,8 @@ def status(reply: wire.StatusReply, width: int = 0) -> str:
     now_ns = time.time_ns()
     why = f" ({reply.session_why})" if reply.session_why else ""
     facts = [
-        ("daemon", f"agentfsd {reply.daemon}, process {reply.pid}, up {_span(now_ns - reply.started_ns)}"),
+        ("daemon", f"agentfsd {reply.daemon}, process {reply.pid}, up {_span(now_ns - reply.started_ns)}{_after(reply)}"),
+        ("if killed", f"it is not started again: {reply.restarts}" if reply.restarts else ""),
         ("session", f"{reply.session}{why}{_private_mounts(reply)}"),
         ("contents", _contents(reply)),
         ("", reply.backstore_why),
@@ -55,6 +56,12 @@ def _wrapped(label: str, value: str, width: int) -> list[str]:
     room = width - len(label)
     parts = textwrap.wrap(value, room, break_on_hyphens=False) if room >= _LEAST_ROOM else [value]
     return [f"{label}{parts[0]}", *(f"{'':<{len(label)}}{part}" for part in parts[1:])]
+
+
+def _after(reply: wire.StatusReply) -> str:
+    if not reply.succeeds:
+        return ""
+    return f"; in the place of {_plural(reply.succeeds, 'daemon')} killed or replaced"
 
 
 def _private_mounts(reply: wire.StatusReply) -> str:

@@ -32,12 +32,12 @@ from agentfsd.control.service import ControlService
 from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import inheritance, settings_file
-from agentfsd.daemon.handover import Successor
 from agentfsd.daemon.inheritance import Inheritance
 from agentfsd.daemon.maintenance import Maintenance
 from agentfsd.daemon.observation import Observation
 from agentfsd.daemon.shutdown import MountShutdown
 from agentfsd.daemon.state_contents import StateContents
+from agentfsd.daemon.succession import Succession
 from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.home_mounts import HomeMounts
@@ -68,8 +68,6 @@ _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
 _LOOK_AT_ROOM_S = 1.0
 _SETTINGS_TIMEOUT_S = 5.0
-_ALIVE_EVERY_S = 10.0
-_LAST_REQUESTS_S, _LOOK_S = 30.0, 0.01  # before the next daemon takes over
 _LOWER, _COVERED = "lower", "covered"  # names of kept descriptors
 
 
@@ -79,7 +77,7 @@ class Daemon:
     def __init__(self, config: DaemonConfig, held: StateContents, inherited: Inheritance) -> None:
         self.config, self.state, self.held = config, state_directory.StateDirectory(config.state), held
         self.kept, self._inherited = inherited.kept, inherited
-        self.not_restarted = inheritance.why_not_restarted(config, persistent=held.backstore.persistent)
+        self._why_not_restarted = inheritance.why_not_restarted(config, persistent=held.backstore.persistent)
         self.lower = self._open_lower(config)
         self.store = held.store
         try:
@@ -109,7 +107,7 @@ class Daemon:
                 settle=self.settle,
                 write_back=self.write_back,
                 shutdown=self.ending.ask,
-                restart=self.restart,
+                restart=self._restart,
                 measure=self.measure,
                 open_view=self.open_view,
                 identify=ProcessIdentifier(self.bindings, self.overlay),
@@ -117,8 +115,7 @@ class Daemon:
             )
         )
         self.server = ControlSocketServer(self.service)
-        by_itself = not (self.not_restarted or self.manager.listens)
-        self.branch_mounts = BranchMounts(config.state, self.kept, inheritance.keeper_place(config) if by_itself else None)
+        self.branch_mounts = BranchMounts(config.state, self.kept)
         self.homes = HomeMounts(self.branch_mounts, HomeLayerStore(self.state), self.bindings.is_in, self.kept)
         options = frozenset({*config.mount_options, *(["allow_other"] if config.allow_other else [])})
         self.mount = FuseMount(
@@ -147,8 +144,7 @@ class Daemon:
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = descriptors.has_terminal()
         self._is_ready = self._told_to_end = False
-        self._successor: Successor | None = None
-        self._is_succeeding = trio.Event()
+        self.succession: Succession | None = None
         self._reading = trio.CapacityLimiter(1)  # a limiter of its own: a read that hangs takes no thread from others
 
     def _open_lower(self, config: DaemonConfig) -> HostLower:
@@ -165,6 +161,8 @@ class Daemon:
         return DaemonInfo(
             version=__version__, pid=os.getpid(), lower=config.lower, mountpoint=config.mountpoint, state=config.state,
             session=session, backstore=self.held.backstore.kind, started_ns=self.started_ns, owner_uid=os.geteuid(),
+            restarts=self.succession.why_not if self.succession is not None else "",
+            succeeds=self.mount.main.nodes.records.ledger.life if session else 0,
             capabilities={
                 "cap.backstore": self.held.capability, "session": session,
                 "session.why": why, "backstore.why": self.held.why,
@@ -174,11 +172,15 @@ class Daemon:
 
     @property
     def is_succeeded(self) -> bool:
-        """Whether another daemon goes on with the mount if this one ends without close()."""
-        return self.branch_mounts.keeper is not None or (self.manager.listens and not self.not_restarted)
+        """Whether another daemon goes on with the mount, or tries to, if this one ends without close()."""
+        return self.succession.is_settled if self.succession is not None else self.kept.is_resumed
+
+    async def _restart(self) -> None:
+        assert self.succession is not None
+        await self.succession.restart()
 
     def begin(self) -> None:
-        """Mount, or go on with the mount of the daemon before. OSError, with a sentence, when that is refused or the settings are invalid."""
+        """Mount, or go on with the mount of the daemon before. OSError when that is refused or the settings are invalid."""
         self._read_settings()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._remember)
@@ -191,8 +193,8 @@ class Daemon:
         self.mount.mount()
         self.homes.resume()
         self.kept.close_former()
-        if self.manager.listens and not self.not_restarted:
-            self.kept.held_by(self.manager)
+        self.succession = self._succession()
+        self.succession.begin(inheritance.keeper_place(self.config))
         self.held.in_use = True
         self.observation.apply_settings()
         self.service.services = replace(self.service.services, info=self._info(self.mount.kind, self.mount.why))
@@ -203,6 +205,14 @@ class Daemon:
 
     def _ask_limit_s(self) -> float:
         return declared_settings.parse_age(self.overlay.settings.values()["asks.timeout"])
+
+    def _succession(self) -> Succession:
+        why_not = self._why_not_restarted or ("" if self.mount.kind == "native" else "pyfuse3 cannot go on with a connection")
+        return Succession(
+            self.kept, self.branch_mounts, self.manager, why_not,
+            be_answered=self._be_answered, publish=lambda: daemon_records.publish(self.record()), commit=self.store.commit,
+            idle=self.service.idle, log_path="" if self.config.foreground else self.state.log,
+        )  # fmt: skip
 
     def record(self) -> registry.DaemonRecord:
         keeper = self.branch_mounts.keeper_pid
@@ -244,36 +254,6 @@ class Daemon:
         with trio.move_on_after(_FLUSH_TIMEOUT_S):
             await trio.to_thread.run_sync(syncing.sync_mount, self.config.mountpoint, abandon_on_cancel=True)
 
-    async def restart(self) -> None:
-        """Have the next daemon take over, after the answer to the request. Refusal if it cannot."""
-        why = self.not_restarted or ("" if self.mount.kind == "native" else "a pyfuse3 session cannot be handed over")
-        if why:
-            raise Refusal(errno.EOPNOTSUPP, "not-restartable", f"this daemon cannot be replaced while it serves: {why}",
-                          "unmount, and mount again")  # fmt: skip
-        log_path = "" if self.config.foreground else self.state.log
-        self._successor = await trio.to_thread.run_sync(Successor.start, self.kept, self.branch_mounts.keeper_pid, log_path)
-        self._is_succeeding.set()
-
-    async def _hand_over(self) -> None:
-        """Hand over to the next daemon, between two requests."""
-        while True:
-            await self._is_succeeding.wait()
-            assert self._successor is not None
-            with trio.move_on_after(_LAST_REQUESTS_S):
-                while self.service.under_way:
-                    await trio.sleep(_LOOK_S)
-            link = self.branch_mounts.keeper
-            try:
-                if self.service.under_way:
-                    raise OSError(errno.EBUSY, "a request takes too long")
-                self.store.commit()
-                self.manager.succeeded_by(self._successor.pid)
-                self._successor.take_over(self.kept, link.connection if link is not None else None)
-            except (OSError, sqlite3.Error) as exc:
-                log.error("this daemon is not replaced: %s", exc)
-                self._successor.give_up()
-            self._is_succeeding = trio.Event()
-
     async def settle(self) -> None:
         await self.mount.settled()
 
@@ -307,7 +287,8 @@ class Daemon:
             nursery.start_soon(self.observation.run)
             nursery.start_soon(self._follow_lower)
             nursery.start_soon(self.ending.unmount_when_asked)
-            nursery.start_soon(self._hand_over)
+            assert self.succession is not None
+            nursery.start_soon(self.succession.hand_over)
             if self.config.idle_exit_s:
                 nursery.start_soon(self.ending.when_idle, self.config.idle_exit_s, lambda: self.server.clients)
             nursery.start_soon(self._announce, ready, nursery)
@@ -322,26 +303,18 @@ class Daemon:
         nursery.start_soon(self.ending.watch_mount, root.st_dev)
         mounts.read_far_ahead(root.st_dev)
         daemon_records.publish(self.record())
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.state.given_up)
         log.info("%s is mounted on %s", self.config.lower, self.config.mountpoint)
         notices = [self.held.notice, *self.overlay.damage_notes()]
         ready.tell(Readiness(notice="; ".join(sentence for sentence in notices if sentence)))
         self.manager.ready(self._status())
         self._is_ready = True
-        nursery.start_soon(self._start_holder)
+        assert self.succession is not None
+        nursery.start_soon(self.succession.watch_keeper, self.mount.start_holder)
         nursery.start_soon(self.manager.feed, self._be_answered)
         if not self.config.foreground:
             descriptors.stderr_to(self.state.log)
-
-    async def _start_holder(self) -> None:
-        """Start the process that holds mounts and keeps descriptors, and tell it from time to time that we answer."""
-        await self.mount.start_holder()
-        daemon_records.publish(self.record())
-        answering = trio.CapacityLimiter(1)
-        while not self.not_restarted and not self.manager.listens:
-            with contextlib.suppress(OSError):
-                await trio.to_thread.run_sync(self._be_answered, abandon_on_cancel=True, limiter=answering)
-                self.branch_mounts.alive()
-            await trio.sleep(_ALIVE_EVERY_S)
 
     def _status(self) -> str:
         status = f"{self.config.lower} is mounted on {self.config.mountpoint}"

@@ -58,8 +58,8 @@ class Successor:
         path = os.pathsep.join(each for each in sys.path if each)
         try:
             process = subprocess.Popen(
-                command, pass_fds=[config_fd, theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
-                env={**os.environ, "PYTHONPATH": path}, start_new_session=bool(log),
+                command, pass_fds=[config_fd, theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=errors, env={**os.environ, "PYTHONPATH": path}, start_new_session=bool(log),
             )  # fmt: skip
         finally:
             theirs.close()

@@ -24,8 +24,8 @@ class Inheritance:
 
     Attributes:
         kept: The descriptors.
-        keeper: The socket to the process that keeps them for the next daemon; None where there is none yet, or the service manager
-            keeps them.
+        keeper: The socket to the process that keeps them for the next daemon; None where there is none yet, or the service
+            manager keeps them.
         keeper_pid: The process id of that process.
     """
 
@@ -92,4 +92,5 @@ def keep_config(config: DaemonConfig, kept: KeptDescriptors) -> None:
 
 def keeper_place(config: DaemonConfig) -> Place:
     """Return where a keeper writes to."""
-    return Place(StateDirectory(config.state).log, config.mountpoint)
+    state = StateDirectory(config.state)
+    return Place(state.log, state.given_up, config.mountpoint)

@@ -136,15 +136,17 @@ class BranchMounts:
     Args:
         place: A directory over which each holder mounts, in its own namespace.
         kept: What the next daemon gets.
-        keeper: Where the process that forks holders writes, if it is to keep descriptors and start the next daemon; else None.
 
     Attributes:
+        keeper_place: Where the process that forks holders writes, if it is to keep descriptors and start the next daemon; else
+            None.
         keeper: The socket to it as a keeper; None where there is none.
         keeper_pid: Its process id; 0 where there is none.
     """
 
-    def __init__(self, place: str, kept: KeptDescriptors, keeper: Place | None = None) -> None:
-        self._place, self._kept, self._keeper_place = place, kept, keeper
+    def __init__(self, place: str, kept: KeptDescriptors) -> None:
+        self._place, self._kept = place, kept
+        self.keeper_place: Place | None = None
         self.keeper: KeeperLink | None = None
         self.keeper_pid = 0
         self._pidfd = -1
@@ -180,10 +182,10 @@ class BranchMounts:
             if self._server is None:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 link, keeper = (
-                    (None, None) if self._keeper_place is None else socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                    (None, None) if self.keeper_place is None else socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 )
                 with theirs:
-                    self._process = await trio.to_thread.run_sync(_spawn, theirs, keeper, self._keeper_place)
+                    self._process = await trio.to_thread.run_sync(_spawn, theirs, keeper, self.keeper_place)
                 self._server = _Conversation(ours)
                 self._kept.keep(_SERVER, ours.fileno())
                 if link is not None:
@@ -193,12 +195,21 @@ class BranchMounts:
         """Return whether the process was started and has ended."""
         if self._process is not None and self._process.poll() is not None:
             return True
+        if self._pidfd >= 0 and select.select([self._pidfd], [], [], 0)[0]:
+            return True
         return self._server is not None and self._server.has_ended
 
     def alive(self) -> None:
         """Tell the keeper, if there is one, that the daemon answers. OSError."""
         if self.keeper is not None:
             self.keeper.alive()
+
+    async def keeper_ends(self) -> None:
+        """Return when the process that is our keeper has ended; never if there is none."""
+        if self._pidfd >= 0:
+            await trio.lowlevel.wait_readable(self._pidfd)
+        else:
+            await trio.sleep_forever()
 
     async def _new_holder(self) -> _Conversation:
         await self.start()

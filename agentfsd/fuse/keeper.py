@@ -1,7 +1,7 @@
 """Keeps the descriptors of a daemon, and starts the next daemon when that one dies. Part of the process of fuse/mount_holder.py.
 
-It answers no request of the kernel and knows no file. It must not use a path inside the mount: while no daemon serves, it would wait
-for the daemon that it is to start.
+It answers no request of the kernel and knows no file. It must not use a path inside the mount: while no daemon serves, it would
+wait for the daemon that it is to start.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ CONFIG = "config"  # the kept descriptor of the daemon's config
 
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)  # here, not in the daemon
 
-SILENT_S = 60.0  # without a report a daemon counts as hanging, as the units' WatchdogSec says
-STARTING_S = 300.0  # a daemon that does not serve by then, too
-TICK_S = 5.0
+TICK_S = 1.0
+_SILENT_S = 60.0  # without a report a daemon counts as hanging, as the units' WatchdogSec says
+_STARTING_S = 300.0  # a daemon that does not serve by then, too
 _MOST_DEATHS, _DEATHS_S = 5, 60.0
 _KILLED_S = 10.0
 
@@ -30,10 +30,12 @@ class Place(NamedTuple):
 
     Attributes:
         log: The daemon's log.
-        mountpoint: What it is the log of.
+        given_up: A file with the reason, if no daemon is started any more.
+        mountpoint: What the daemon serves.
     """
 
     log: str
+    given_up: str
     mountpoint: str
 
 
@@ -53,6 +55,7 @@ class Keeper:
         self._starting_s: float | None = None  # since it was started; None: it serves
         self._killed_s: float | None = None  # since it was killed for that it hangs
         self._deaths: list[float] = []
+        self._limit_s = float(os.environ.get("AGENTFS_HANGS_AFTER_S") or _SILENT_S)
 
     def descriptors(self) -> list[int]:
         """Return every descriptor that a child must not keep."""
@@ -92,7 +95,7 @@ class Keeper:
             self._starting_s += passed_s
         if self._silent_s is not None:
             self._silent_s += passed_s
-        if (self._silent_s or 0.0) > SILENT_S or (self._starting_s or 0.0) > STARTING_S:
+        if (self._silent_s or 0.0) > self._limit_s or (self._starting_s or 0.0) > _STARTING_S:
             self._say("the daemon hangs: it is killed, and started again")
             self._silent_s = self._starting_s = None
             self._killed_s = 0.0
@@ -132,10 +135,10 @@ class Keeper:
         if CONFIG not in self._kept:
             return False
         if len(self._deaths) > _MOST_DEATHS:
-            self._say(
-                f"the daemon has died {_MOST_DEATHS} times in a minute and is not started again: {self._place.mountpoint} answers "
-                "ENOTCONN until `agentfsd mount`"
-            )
+            sentence = f"the daemon has died {len(self._deaths)} times in a minute and is not started again"
+            self._say(f"{sentence}: {self._place.mountpoint} answers ENOTCONN until `agentfsd mount`")
+            with contextlib.suppress(OSError), open(self._place.given_up, "w", encoding="utf-8") as file:
+                file.write(sentence)
             return False
         self._say("the daemon has died: it is started again, and the mount waits for it")
         try:

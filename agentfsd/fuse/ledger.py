@@ -61,8 +61,8 @@ class Ledger:
     Attributes:
         fd: Its descriptor.
         life: How many daemons had it before.
-        words: The memory as words. Word N of a record is at ``(at >> 3) + 1 + N``, and may be changed there. For a record that found
-            no room (*at* 0) these are words that nobody reads.
+        words: The memory as words. Word N of a record is at ``(at >> 3) + 1 + N``, and may be changed there. For a record that
+            found no room (*at* 0) these are words that nobody reads.
 
     Raises:
         OSError: EINVAL, it is no ledger; ENOMEM, no address space.
@@ -160,7 +160,7 @@ class Ledger:
             self._free.setdefault(blocks, []).append(at)
 
     def drop_later(self, places: list[int]) -> None:
-        """Remove records after a while: the kernel is just being told of something, and the next daemon may have to tell it again."""
+        """Remove records after a while: the kernel is just being told, and the next daemon may have to tell it again."""
         self._late.append((time.monotonic() + _LATE_S, places))
 
     def _drop_late(self) -> None:

@@ -1,4 +1,4 @@
-"""What the ledger has about locks on files, which processes at the mount point hold while the daemon is killed and started again."""
+"""What the ledger has about locks on files, which processes hold while the daemon is killed and started again."""
 
 from collections.abc import Hashable
 

@@ -7,8 +7,8 @@ mount of it for each `agentfsd run` of that branch. So all runs share one connec
 A holder of another kind has the layer of one branch over the home directory (linux/home_layers.py): the kernel says that two
 overlays with one upper directory have undefined results, so the runs of a branch share one.
 
-The same process keeps the daemon's descriptors, and starts the next daemon if this one dies (fuse/keeper.py). Its end of the socket
-to us is among them, and so are those of the holders: none of us ends with the daemon, unless it ends in order.
+The same process keeps the daemon's descriptors, and starts the next daemon if this one dies (fuse/keeper.py). The daemon's end of
+the socket to us is among them, and so are those to the holders: none of us ends with the daemon, unless it ends in order.
 
 A holder knows nothing of branches and answers no request of the kernel: it sends the connection's descriptor to the daemon. It
 ends when the daemon closes its socket. Its mount then goes; the mounts of runs stay.

@@ -1,7 +1,7 @@
 """Finds again, after the daemon was killed, what the kernel's node numbers stand for.
 
-Directories are found at once, each in the one above it. There are ten times as many files, so a file is found when a request names
-its node, or when a look-up finds the file. What the ledger says of a file is compared with the rows, which are right: the
+Directories are found at once, each in the one above it. There are ten times as many files, so a file is found when a request
+names its node, or when a look-up finds the file. What the ledger says of a file is compared with the rows, which are right: the
 daemon may have been killed between a transaction and its record.
 """
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from agentfs_client import registry
 from agentfs_client.registry import DaemonRecord as DaemonRecord
 from agentfs_client.registry import live_daemons as live_daemons
 from agentfs_client.registry import process_start_ticks as process_start_ticks
@@ -59,6 +60,11 @@ class StateDirectory:
     @property
     def log(self) -> str:
         return os.path.join(self.path, "daemon.log")
+
+    @property
+    def given_up(self) -> str:
+        """Why no daemon was started in the place of one that died, if that is so."""
+        return os.path.join(self.path, registry.GIVEN_UP)
 
     @property
     def audit(self) -> str:

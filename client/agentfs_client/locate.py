@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import DaemonGoneError, InvalidRequestError, NotFoundError
-from agentfs_client.registry import DaemonRecord, live_daemons
+from agentfs_client.registry import DaemonRecord, given_up, live_daemons
 from agentfs_host import mount_table
 from agentfs_host.mount_table import FSTYPE, Mounted, is_dead, is_within, mount_of
 
@@ -114,10 +114,15 @@ def at(mounted: Mounted, live: list[DaemonRecord] | None = None) -> Mount:
     """
     if is_dead(mounted):
         raise DaemonGoneError(
-            errno.ENOTCONN, "dead-mount", f"the daemon of {mounted.mountpoint} has died",
+            errno.ENOTCONN, "dead-mount", f"the daemon of {mounted.mountpoint} has died{_how_often(mounted.mountpoint)}",
             f"mount it again (a systemd unit: systemctl restart), and all is there; or 'agentfsd umount {mounted.mountpoint}'",
         )  # fmt: skip
     return Mount(mounted.mountpoint, _record_at(mounted.mountpoint, live_daemons() if live is None else live))
+
+
+def _how_often(mountpoint: str) -> str:
+    why = given_up(mountpoint)
+    return f": {why}" if why else ""
 
 
 def _only(live: list[DaemonRecord]) -> Mount:

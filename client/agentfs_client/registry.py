@@ -10,6 +10,8 @@ import msgspec
 
 from agentfs_client.errors import NotAllowedError
 
+GIVEN_UP = "given-up"  # a file in a state directory: why no daemon was started in the place of one that died
+
 
 class DaemonRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A live daemon, as it describes itself in STATE/daemon.json and in the registry."""
@@ -64,7 +66,7 @@ def _runtime_candidates() -> Iterator[str]:
 
 
 def live_daemons() -> list[DaemonRecord]:
-    """Return the records of this user's live daemons, oldest first. Deletes the records of dead daemons."""
+    """Return the records of this user's live daemons, oldest first. Deletes the records of dead daemons, but see given_up()."""
     records = []
     directory = runtime_dir()
     for name in os.listdir(directory):
@@ -74,7 +76,7 @@ def live_daemons() -> list[DaemonRecord]:
             continue
         if record.alive():
             records.append(record)
-        else:
+        elif not os.path.exists(os.path.join(record.state, GIVEN_UP)):
             with contextlib.suppress(OSError):
                 os.unlink(path)
     return sorted(records, key=lambda record: record.started_ns)
@@ -88,6 +90,17 @@ def process_start_ticks(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def given_up(mountpoint: str) -> str:
+    """Return why no daemon was started in the place of the one that died; "" if it is not known."""
+    directory = runtime_dir()
+    for name in os.listdir(directory):
+        record = read_record(os.path.join(directory, name)) if name.endswith(".json") else None
+        if record is not None and record.mountpoint == mountpoint:
+            with contextlib.suppress(OSError, UnicodeDecodeError), open(os.path.join(record.state, GIVEN_UP)) as file:
+                return file.read(200)
+    return ""
 
 
 def read_record(path: str) -> DaemonRecord | None:

@@ -295,6 +295,9 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     garbage_objects (to be freed), notifications (not yet accepted by the kernel), requests (answered so far), slow_requests, and
     lag_us (the longest delay of the event loop within the last minute).
 
+    ``restarts`` says why no daemon is started in the place of this one if it is killed; "" if one is. ``succeeds`` counts the
+    daemons that served this mount before, and were killed or replaced.
+
     ``slow`` lists recent slow requests, newest last. ``audit`` says whether the audit trail is written. ``metrics`` is the
     address where metrics are served, or "". ``damage`` lists content that was lost, damaged or set aside.
     """
@@ -323,6 +326,8 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     audit: bool = False
     metrics: str = ""
     damage: list[str] = []
+    restarts: str = ""
+    succeeds: int = 0
 
 
 class TopReply(Reply, frozen=True, kw_only=True, tag="top.ok"):

@@ -50,7 +50,7 @@ class PassthroughFiles:
         return ways.backing
 
     def resume(self, inode: Inode, backing: int) -> None:
-        """Count an open of the daemon before. *backing*: the id that the kernel has for it; 0: it was opened with cached pages."""
+        """Count an open of the daemon before. *backing*: the kernel's id for it; 0: it was opened with cached pages."""
         ways = self._ways.setdefault(inode, _Ways())
         if backing:
             ways.passed += 1

@@ -1,7 +1,7 @@
 """Requests that the kernel sends again because the daemon that had read them was killed (FUSE_NOTIFY_RESEND, Linux 6.9).
 
-Most are simply carried out: doing them twice is doing them once. Those here must not be: a second mkdir(2) would fail with EEXIST.
-The journal says which of them were carried out (metadata/database.py), and a decoder here then only makes the answer.
+Most are simply carried out: doing them twice is doing them once. Those here must not be: a second mkdir(2) would fail with
+EEXIST. The journal says which of them were carried out (metadata/database.py), and a decoder here then only makes the answer.
 """
 
 from agentfsd.fuse.handlers import creation, lookup, removal
