@@ -77,6 +77,7 @@ class Daemon:
     def __init__(self, config: DaemonConfig, held: StateContents, inherited: Inheritance) -> None:
         self.config, self.state, self.held = config, state_directory.StateDirectory(config.state), held
         self.kept, self._inherited = inherited.kept, inherited
+        self.succession: Succession | None = None
         self._why_not_restarted = inheritance.why_not_restarted(config, persistent=held.backstore.persistent)
         self.lower = self._open_lower(config)
         self.store = held.store
@@ -144,7 +145,6 @@ class Daemon:
         self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
         self._hangup_ends = descriptors.has_terminal()
         self._is_ready = self._told_to_end = False
-        self.succession: Succession | None = None
         self._reading = trio.CapacityLimiter(1)  # a limiter of its own: a read that hangs takes no thread from others
 
     def _open_lower(self, config: DaemonConfig) -> HostLower:

@@ -56,6 +56,7 @@ class Keeper:
         self._killed_s: float | None = None  # since it was killed for that it hangs
         self._deaths: list[float] = []
         self._limit_s = float(os.environ.get("AGENTFS_HANGS_AFTER_S") or _SILENT_S)
+        self._most_deaths = int(os.environ.get("AGENTFS_RESTARTS_PER_MINUTE") or _MOST_DEATHS)
 
     def descriptors(self) -> list[int]:
         """Return every descriptor that a child must not keep."""
@@ -134,7 +135,7 @@ class Keeper:
         self._deaths = [death for death in self._deaths if now - death < _DEATHS_S] + [now]
         if CONFIG not in self._kept:
             return False
-        if len(self._deaths) > _MOST_DEATHS:
+        if len(self._deaths) > self._most_deaths:
             sentence = f"the daemon has died {len(self._deaths)} times in a minute and is not started again"
             self._say(f"{sentence}: {self._place.mountpoint} answers ENOTCONN until `agentfsd mount`")
             with contextlib.suppress(OSError), open(self._place.given_up, "w", encoding="utf-8") as file:

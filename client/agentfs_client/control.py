@@ -4,12 +4,13 @@ import os
 import threading
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agentfs_client import question, wire
 from agentfs_client.daemon_operations import DaemonOperations
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
+from agentfs_client.repeatable import REPEATABLE
 from agentfs_client.transport import CONTROL_FILE, FileTransport, SocketTransport, Transport
 
 _R = TypeVar("_R", bound=wire.Reply)
@@ -68,6 +69,7 @@ class ControlClient(DaemonOperations):
         self._transport = transport
         self._turn, self._pid = threading.Lock(), os.getpid()
         self._usable = True
+        self._obeyed: Question[Any] | None = None
         try:
             self.hello = self._answer(HELLO)
         except BaseException:
@@ -135,35 +137,59 @@ class ControlClient(DaemonOperations):
         with self._turn:
             if not self._usable:
                 raise question.ended()
-            if isinstance(self._transport, SocketTransport) and self._transport.has_ended():
-                self._go_on(self._transport)
+            if self._transport.has_ended():
+                self._go_on()
             try:
-                with delivery():
-                    reply = wire.decode_reply(self._transport.exchange(body, asked.descriptors))
-                while isinstance(reply, wire.Progress):
-                    asked.tell(reply)
-                    with delivery():
-                        reply = wire.decode_reply(self._transport.further())
+                reply = self._exchange(body, asked)
+            except DaemonGoneError:
+                if type(asked.request) not in REPEATABLE or not self._go_on():
+                    self.close()
+                    raise
+                reply = self._exchange_or_close(body, asked)
             except BaseException:
                 self.close()
                 raise
+            if isinstance(asked.request, wire.RulesObey) and isinstance(reply, asked.expected):
+                self._obeyed = asked
             came = self._transport.take_descriptors()
         return asked.answer(reply, came)
 
-    def _go_on(self, before: SocketTransport) -> None:
-        """Go on with the daemon that was started in the place of one that was killed. Nothing if there is none."""
-        try:
-            after = SocketTransport(before.path, before.timeout_s)
-        except DaemonGoneError:
-            return
-        try:
+    def _exchange(self, body: bytes, asked: Question[Any]) -> wire.Reply:
+        with delivery():
+            reply = wire.decode_reply(self._transport.exchange(body, asked.descriptors))
+        while isinstance(reply, wire.Progress):
+            asked.tell(reply)
             with delivery():
-                HELLO.answer(wire.decode_reply(after.exchange(HELLO.encode(carries_descriptors=True))), [])
+                reply = wire.decode_reply(self._transport.further())
+        return reply
+
+    def _exchange_or_close(self, body: bytes, asked: Question[Any]) -> wire.Reply:
+        try:
+            return self._exchange(body, asked)
+        except BaseException:
+            self.close()
+            raise
+
+    def _go_on(self) -> bool:
+        """Go on with the daemon that was started in the place of one that was killed. Return False if there is none.
+
+        The rules that this conversation obeys hold for the new one, too.
+        """
+        before = self._transport
+        if not isinstance(before, SocketTransport):
+            return False
+        try:
+            self._transport = SocketTransport(before.path, before.timeout_s)
+            for asked in (HELLO, self._obeyed):
+                if asked is not None:
+                    asked.answer(self._exchange(asked.encode(carries_descriptors=True), asked))
         except (AgentFSError, OSError):
-            after.close()
-            return
+            if self._transport is not before:
+                self._transport.close()
+            self._transport = before
+            return False
         before.close()
-        self._transport = after
+        return True
 
     def events(self, branch: str | None = None) -> EventStream:
         """Return the events of a branch from now on. Works over the socket only.

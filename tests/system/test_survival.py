@@ -1,0 +1,255 @@
+"""SIGKILL of the daemon, and its replacement, under programs that must not notice."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import agentfsd
+from agentfs_client import registry
+from agentfs_client.control import ControlClient
+from tests.mounted import AGENTFSD, Mounted, needs_namespaces
+from tests.mounted import agentfsd as command
+from tests.rounds import rounds, seed
+
+LOAD = str(Path(__file__).parent / "survival_load.py")
+KILLS = rounds("kills under a program", 3, 100)
+UPDATES = rounds("updates under a program", 3, 200)
+VIEWS = {
+    "main": [],
+    "pid": ["run", "-b", "fix", "--new", "--no-namespace"],
+    "zero-message": ["run", "-b", "fix", "--new"],
+    "cached": ["run", "-b", "fix", "--new", "--io", "cached"],
+    "passthrough": ["run", "-b", "fix", "--new", "--io", "passthrough"],
+}
+
+
+@pytest.fixture
+def mounted(tmp_path: Path, make_mount: Callable[..., Mounted], monkeypatch: pytest.MonkeyPatch) -> Mounted:
+    monkeypatch.setenv("AGENTFS_RESTARTS_PER_MINUTE", "1000")
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    (lower / "lower").write_text("of the lower\n")
+    (lower / "file").write_text("lower\n")
+    return make_mount(lower)
+
+
+def until(holds: Callable[[], bool], patience_s: float = 30) -> None:
+    deadline = time.monotonic() + patience_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def has_keeper(mounted: Mounted) -> registry.DaemonRecord:
+    """The record, once there is somebody who starts the next daemon."""
+    until(lambda: mounted.record().serves() and mounted.record().keeper > 0)
+    return mounted.record()
+
+
+def kill_daemon(mounted: Mounted) -> None:
+    """Kills the daemon alone, and waits until the next one serves."""
+    before = has_keeper(mounted)
+    os.kill(before.pid, signal.SIGKILL)
+    until(lambda: mounted.record().pid != before.pid and mounted.record().serves())
+
+
+def started(mounted: Mounted, view: list[str], seconds: float) -> subprocess.Popen[str]:
+    load = [sys.executable, LOAD, str(mounted.path), str(seconds)]
+    through = [*AGENTFSD, view[0], "-m", str(mounted.path), *view[1:], "--"] if view else []
+    mounted.started.append(subprocess.Popen([*through, *load], text=True, stdout=subprocess.PIPE, cwd=mounted.path))
+    return mounted.started[-1]
+
+
+@pytest.fixture(params=list(VIEWS))
+def view(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    if request.param not in ("main", "pid"):
+        needs_namespaces()
+    if request.param == "passthrough" and os.geteuid() != 0:
+        pytest.skip("passthrough needs root")
+    yield VIEWS[request.param]
+
+
+def test_program_goes_on_through_kills(mounted: Mounted, view: list[str]) -> None:
+    moments = random.Random(seed())
+    program = started(mounted, view, KILLS * 1.5)
+    for _ in range(KILLS):
+        time.sleep(moments.uniform(0.1, 1.0))
+        kill_daemon(mounted)
+    said, _ = program.communicate(timeout=KILLS * 30 + 60)
+    assert program.returncode == 0
+    assert int(said.split()[0]) > 0
+    assert mounted.fsck() == []
+    assert sorted(os.listdir(mounted.lower)) == ["file", "lower"]
+
+
+def test_program_goes_on_while_the_daemon_is_replaced(mounted: Mounted, view: list[str]) -> None:
+    program = started(mounted, view, UPDATES * 1.5)
+    for _ in range(UPDATES):
+        pid = has_keeper(mounted).pid
+        said = mounted.cli("restart").stdout
+        assert f"is served by process {mounted.record().pid}, version {agentfsd.__version__}" in said
+        assert mounted.record().pid != pid
+    assert program.wait(timeout=UPDATES * 30 + 60) == 0
+    assert mounted.fsck() == []
+    assert f"in the place of {UPDATES} daemons" in mounted.cli("status").stdout
+
+
+GIT = """
+git clone -q "$SOURCE" copy
+cd copy
+git rm -q 'file1*'
+git commit -qm 2
+git checkout -q HEAD~1
+test -z "$(git status --porcelain)"
+git fsck --strict
+test "$(ls | wc -l)" = 200
+"""
+SQLITE = """
+import sqlite3
+db = sqlite3.connect("database", timeout=60)
+db.execute("pragma journal_mode=wal")
+db.execute("create table t(a)")
+for number in range(300):
+    with db:
+        db.execute("insert into t values(?)", (number,))
+assert db.execute("select count(*), sum(a) from t").fetchone() == (300, sum(range(300)))
+assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+"""
+
+
+@pytest.mark.parametrize("kind", ["pid", "namespace"])
+def test_git_and_sqlite_do_not_notice(mounted: Mounted, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "namespace":
+        needs_namespaces()
+    source = tmp_path / "source"
+    source.mkdir()
+    monkeypatch.setenv("SOURCE", str(source))
+    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
+        monkeypatch.setenv(name, "a@b")
+    make = "git init -q; for n in $(seq 200); do echo $n >file$n; done; git add -A; git commit -qm 1"
+    subprocess.run(["sh", "-ec", make], cwd=source, check=True)
+    mounted.cli("branch create", "fix")
+    programs = [
+        mounted.start("fix", "sh", "-exc", GIT, view=kind, stdout=subprocess.DEVNULL),
+        mounted.start("fix", sys.executable, "-c", SQLITE, view=kind),
+    ]
+    while any(program.poll() is None for program in programs):
+        kill_daemon(mounted)
+        time.sleep(0.5)
+    assert [program.returncode for program in programs] == [0, 0]
+    assert mounted.fsck() == []
+
+
+def test_client_goes_on_with_the_next_daemon(mounted: Mounted) -> None:
+    with ControlClient.connect(has_keeper(mounted).socket) as daemon:
+        daemon.create_branch("before")
+        kill_daemon(mounted)
+        assert {branch.name for branch in daemon.list_branches()} == {"main", "before"}
+
+
+def test_daemon_that_stands_still_is_replaced(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
+    command("umount", str(mounted.path))
+    monkeypatch.setenv("AGENTFS_HANGS_AFTER_S", "1")
+    mounted.mount()
+    before = has_keeper(mounted)
+    (mounted.path / "new").write_text("kept")
+    time.sleep(0.5)  # until it has reported for the first time
+    os.kill(before.pid, signal.SIGSTOP)
+    assert (mounted.path / "new").read_text() == "kept"
+    until(lambda: mounted.record().pid != before.pid)
+    assert "the daemon hangs" in (mounted.state / "daemon.log").read_text()
+
+
+def test_daemon_that_dies_again_and_again_is_left_alone(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
+    command("umount", str(mounted.path))
+    monkeypatch.delenv("AGENTFS_RESTARTS_PER_MINUTE")
+    mounted.mount()
+    for _ in range(5):
+        kill_daemon(mounted)
+    last = has_keeper(mounted)
+    os.kill(last.pid, signal.SIGKILL)
+    until(lambda: not registry.process_start_ticks(last.keeper))
+    with pytest.raises(OSError, match="not connected"):
+        (mounted.path / "file").read_text()
+    said = mounted.cli("status", check=False).stderr
+    assert "has died: the daemon has died 6 times in a minute and is not started again" in said
+    assert "is not started again" in (mounted.state / "daemon.log").read_text()
+    mounted.mount()
+    assert (mounted.path / "file").read_text() == "lower\n"
+
+
+def test_keeper_that_is_killed_is_replaced(mounted: Mounted) -> None:
+    before = has_keeper(mounted)
+    os.kill(before.keeper, signal.SIGKILL)
+    until(lambda: mounted.record().keeper not in (0, before.keeper))
+    with open(mounted.path / "file") as held:
+        kill_daemon(mounted)
+        assert held.read() == "lower\n"
+
+
+def test_nothing_goes_on_where_that_was_not_wanted(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
+    mounted = make_mount(None, "--no-restart")
+    assert "it is not started again: --no-restart" in mounted.cli("status").stdout
+    assert "cannot be replaced while it serves: --no-restart" in mounted.cli("restart", check=False).stderr
+    mounted.kill()
+    with pytest.raises(OSError, match="not connected"):
+        os.listdir(mounted.path)
+
+
+def test_next_daemon_that_cannot_start_leaves_the_present_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / "installed"
+    shutil.copytree(Path(agentfsd.__file__).parent, installed / "agentfsd")
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    base = tmp_path / "base"
+    base.mkdir()
+    mounted = Mounted(base)
+    try:
+        start = [
+            sys.executable,
+            "-m",
+            "agentfsd.cli.main",
+            "mount",
+            str(mounted.lower),
+            str(mounted.path),
+            "--state",
+            str(mounted.state),
+        ]
+        subprocess.run(start, check=True, stdout=subprocess.DEVNULL)
+        before = has_keeper(mounted)
+        module = installed / "agentfsd" / "daemon" / "assembly.py"
+        good = module.read_text()
+        module.write_text("raise RuntimeError('this version is broken')\n")
+        refused = mounted.cli("restart", check=False)
+        assert refused.returncode == 1
+        assert "the next daemon cannot take over: it ended" in refused.stderr
+        assert "this version is broken" in (mounted.state / "daemon.log").read_text()
+        (mounted.path / "new").write_text("served")
+        assert mounted.record() == before
+        module.write_text(good)
+        (installed / "agentfsd" / "__init__.py").write_text('__version__ = "99.1"\n')
+        assert "version 99.1" in mounted.cli("restart").stdout
+        assert (mounted.path / "new").read_text() == "served"
+    finally:
+        mounted.end()
+
+
+def test_one_step_run_goes_on(tmp_path: Path) -> None:
+    needs_namespaces()
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "lower").write_text("of the lower\n")
+    run = [*AGENTFSD, "run", "-b", "fix", "--new", "--", sys.executable, LOAD, str(project), "4"]
+    with subprocess.Popen(run, cwd=project, text=True, stdout=subprocess.PIPE) as program:
+        until(lambda: any(record.hidden and record.keeper for record in registry.live_daemons()))
+        (record,) = [record for record in registry.live_daemons() if record.hidden]
+        os.kill(record.pid, signal.SIGKILL)
+        assert program.wait(60) == 0
+    assert os.listdir(project) == ["lower"]
