@@ -3,6 +3,7 @@
 Ctrl-C ends the process silently while the commands are being imported, and after they have ended.
 """
 
+import os
 import signal
 import sys
 
@@ -11,6 +12,10 @@ def main() -> None:
     """Import and run the commands."""
     answer = signal.getsignal(signal.SIGINT)
     _silence()
+    if os.environ.get("LISTEN_FDNAMES"):  # of the service manager; before any path of the command line is looked at
+        from agentfsd.cli.connect import daemon_start
+
+        daemon_start.go_on()
     try:
         from agentfsd.cli.main import main as command
     except ModuleNotFoundError as exc:

@@ -26,6 +26,7 @@ from agentfsd.escape import printable
 from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts
 from agentfsd.process import daemon_log, descriptors, readiness
+from agentfsd.process.kept_descriptors import KeptDescriptors
 from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager
 from agentfsd.state import daemon_config, daemon_records, state_directory
@@ -36,8 +37,9 @@ log = logging.getLogger("agentfsd")
 _FULL_AGAIN_S = 15.0  # slow enough for the units' StartLimit, so that the service manager never gives up
 
 
-def serve(config: DaemonConfig, ready: readiness.ReadinessPipe, inherited: Inheritance) -> None:
+def serve(config: DaemonConfig, ready: readiness.ReadinessPipe, inherited: Inheritance | None = None) -> None:
     """Run a daemon from mount to unmount. Refusal or OSError when it cannot start."""
+    inherited = inherited or Inheritance(KeptDescriptors())
     if not (config.replaces_dead or inherited.kept.is_resumed):  # else the mount of the daemon before may hide the lower
         config = daemon_config.check(config)
     state = state_directory.StateDirectory(config.state)

@@ -194,7 +194,6 @@ class Daemon:
         self.homes.resume()
         self.kept.close_former()
         self.succession = self._succession()
-        self.succession.begin(inheritance.keeper_place(self.config))
         self.held.in_use = True
         self.observation.apply_settings()
         self.service.services = replace(self.service.services, info=self._info(self.mount.kind, self.mount.why))
@@ -311,6 +310,7 @@ class Daemon:
         self.manager.ready(self._status())
         self._is_ready = True
         assert self.succession is not None
+        self.succession.begin(inheritance.keeper_place(self.config))
         nursery.start_soon(self.succession.watch_keeper, self.mount.start_holder)
         nursery.start_soon(self.manager.feed, self._be_answered)
         if not self.config.foreground:

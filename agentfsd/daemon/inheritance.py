@@ -11,7 +11,7 @@ import msgspec
 from agentfs_host.mount_table import is_within
 from agentfsd.daemon import handover
 from agentfsd.fuse import keeper
-from agentfsd.fuse.keeper import Place
+from agentfsd.fuse.keeper import KeeperPlace
 from agentfsd.process.kept_descriptors import KeeperLink, KeptDescriptors, received
 from agentfsd.process.service_manager import take_stored
 from agentfsd.state.daemon_config import DaemonConfig
@@ -90,7 +90,7 @@ def keep_config(config: DaemonConfig, kept: KeptDescriptors) -> None:
     kept.keep(keeper.CONFIG, fd)
 
 
-def keeper_place(config: DaemonConfig) -> Place:
+def keeper_place(config: DaemonConfig) -> KeeperPlace:
     """Return where a keeper writes to."""
     state = StateDirectory(config.state)
-    return Place(state.log, state.given_up, config.mountpoint)
+    return KeeperPlace(state.log, state.given_up, config.mountpoint)

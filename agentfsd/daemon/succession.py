@@ -11,7 +11,7 @@ import trio
 from agentfsd.daemon.handover import Successor
 from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
-from agentfsd.fuse.keeper import Place
+from agentfsd.fuse.keeper import KeeperPlace
 from agentfsd.process.kept_descriptors import KeptDescriptors
 from agentfsd.process.service_manager import ServiceManager
 
@@ -46,16 +46,22 @@ class Succession:
         self._log_path = log_path
         self._successor: Successor | None = None
         self._is_ready = trio.Event()
+        self._has_begun = False
 
     @property
     def is_settled(self) -> bool:
         """Whether another daemon goes on with the mount if this one just ends."""
-        return self._holders.keeper is not None or (self._manager.listens and not self.why_not)
+        return self._holders.keeper is not None or (self._manager.listens and self._has_begun)
 
-    def begin(self, place: Place) -> None:
-        """Have the service manager keep the descriptors, or the process that holds mounts. *place*: where that one writes."""
+    def begin(self, place: KeeperPlace) -> None:
+        """Have the service manager keep the descriptors, or the process that holds mounts. Call it when the mount has answered.
+
+        Args:
+            place: Where that process writes.
+        """
         if self.why_not:
             return
+        self._has_begun = True
         if self._manager.listens:
             self._kept.held_by(self._manager)
         else:

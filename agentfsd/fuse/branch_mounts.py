@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from agentfsd.fuse.keeper import Place
+from agentfsd.fuse.keeper import KeeperPlace
 from agentfsd.fuse.mount_holder import COPY, HOME, LOCK, MAX_MESSAGE_BYTES, MOUNT, NEW, encode, receive, send
 from agentfsd.process.kept_descriptors import KeeperLink, KeptDescriptors
 
@@ -146,7 +146,7 @@ class BranchMounts:
 
     def __init__(self, place: str, kept: KeptDescriptors) -> None:
         self._place, self._kept = place, kept
-        self.keeper_place: Place | None = None
+        self.keeper_place: KeeperPlace | None = None
         self.keeper: KeeperLink | None = None
         self.keeper_pid = 0
         self._pidfd = -1
@@ -302,7 +302,7 @@ class BranchMounts:
             self._process = None
 
 
-def _spawn(theirs: socket.socket, keeper: socket.socket | None, place: Place | None) -> subprocess.Popen[bytes]:
+def _spawn(theirs: socket.socket, keeper: socket.socket | None, place: KeeperPlace | None) -> subprocess.Popen[bytes]:
     numbers = [theirs.fileno(), *([keeper.fileno()] if keeper is not None else [])]
     command = [sys.executable, "-P", "-m", "agentfsd.fuse.mount_holder", *map(str, numbers), *(place or ())]
     path = os.pathsep.join(path for path in sys.path if path)

@@ -6,7 +6,7 @@ from agentfsd.core.tree import Inode
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.dentry_revival import DentryReviver
 from agentfsd.fuse.kernel_cache import KernelCache
-from agentfsd.fuse.nodes import DirNode, KernelNode
+from agentfsd.fuse.kernel_nodes import DirNode, KernelNode
 from agentfsd.fuse.notifier import Owed
 
 

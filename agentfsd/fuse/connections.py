@@ -17,9 +17,9 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.rule_set import ALLOW
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.fuse.kernel_cache import KernelCache
+from agentfsd.fuse.kernel_nodes import DirNode, KernelNode, TreeView
 from agentfsd.fuse.lock_service import LockService
 from agentfsd.fuse.name_reservations import NameReservations
-from agentfsd.fuse.nodes import DirNode, KernelNode, TreeView
 from agentfsd.fuse.notifier import Owed, all_taken
 from agentfsd.fuse.page_owners import PageOwners
 from agentfsd.handoff.descriptor_forwarding import Forwarding

@@ -10,8 +10,8 @@ import struct
 
 from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode
+from agentfsd.fuse.kernel_nodes import DirNode, VirtualNode
 from agentfsd.fuse.node_records import NodeRecords
-from agentfsd.fuse.nodes import DirNode, VirtualNode
 from agentfsd.types import ControlChannel
 
 

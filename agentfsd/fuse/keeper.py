@@ -25,7 +25,7 @@ _MOST_DEATHS, _DEATHS_S = 5, 60.0
 _KILLED_S = 10.0
 
 
-class Place(NamedTuple):
+class KeeperPlace(NamedTuple):
     """Where the keeper writes to.
 
     Attributes:
@@ -47,7 +47,7 @@ class Keeper:
         place: Where the daemon's log is.
     """
 
-    def __init__(self, daemon: socket.socket, place: Place) -> None:
+    def __init__(self, daemon: socket.socket, place: KeeperPlace) -> None:
         self.connection, self._place = daemon, place
         self._kept: dict[str, int] = {}
         self._process = -1  # a pidfd of the daemon

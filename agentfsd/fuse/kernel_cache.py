@@ -5,8 +5,9 @@ Knows nothing of requests. It is all that other connections of the daemon know o
 
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.handles import HandleTable
+from agentfsd.fuse.kernel_nodes import TreeView
 from agentfsd.fuse.ledger import Ledger
-from agentfsd.fuse.nodes import NodeTable, TreeView
+from agentfsd.fuse.nodes import NodeTable
 from agentfsd.fuse.notifier import Notifier
 
 

@@ -12,7 +12,7 @@ from agentfsd.core.rule_set import ALLOW, HIDE, UNKNOWN
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.kernel_cache import KernelCache
-from agentfsd.fuse.nodes import DirNode, KernelNode, TreeView, VirtualNode
+from agentfsd.fuse.kernel_nodes import DirNode, KernelNode, TreeView, VirtualNode
 from agentfsd.fuse.reply import LONG_S, LOWER_S, NOT_THERE, NOW_S, AttributesReply, LookupReply
 from agentfsd.metadata.rows import is_whiteout
 

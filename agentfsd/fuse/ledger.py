@@ -35,7 +35,7 @@ _LATE_S = 2.0
 FREE = 0
 
 
-class Record(NamedTuple):
+class LedgerRecord(NamedTuple):
     """One record.
 
     Attributes:
@@ -169,7 +169,7 @@ class Ledger:
             for at in self._late.popleft()[1]:
                 self.drop(at)
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[LedgerRecord]:
         """Yield every record. Call it once, before the first put(): it also finds what is free."""
         at, memory, words = _START, self._memory, self.words
         while head := words[at >> 3]:
@@ -179,7 +179,7 @@ class Ledger:
             else:
                 start = at + _BODY_BYTES
                 payload = memory[start : start + (head >> 8 & _MOST_PAYLOAD_BYTES)]
-                yield Record(at, kind, _BODY.unpack_from(memory, at + 8), payload)
+                yield LedgerRecord(at, kind, _BODY.unpack_from(memory, at + 8), payload)
             at += blocks * _BLOCK
         self._end = at
 

@@ -7,7 +7,7 @@ import msgspec
 from agentfsd.core.file_locks import LockTable
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.handles import FileHandle
-from agentfsd.fuse.ledger import Ledger, Record
+from agentfsd.fuse.ledger import Ledger, LedgerRecord
 
 LOCKS = 24  # the kind of record; payload: a KeptLocks
 
@@ -49,7 +49,7 @@ class LockRecords:
         table.on_changed = self.changed
 
     def changed(self, file: Hashable) -> None:
-        """Record the locks that a file has now."""
+        """LedgerRecord the locks that a file has now."""
         if not isinstance(file, Inode):
             return
         locks = [
@@ -63,6 +63,6 @@ class LockRecords:
         self._ledger.drop(before)
 
 
-def read(record: Record) -> KeptLocks:
+def read(record: LedgerRecord) -> KeptLocks:
     """Return what a record says."""
     return _decoder.decode(record.payload)

@@ -24,7 +24,7 @@ import sys
 from typing import Any
 
 from agentfsd.fuse.held_locks import HolderLocks
-from agentfsd.fuse.keeper import IGNORED, TICK_S, Keeper, Place
+from agentfsd.fuse.keeper import IGNORED, TICK_S, Keeper, KeeperPlace
 from agentfsd.linux import home_layers, mounts, namespaces, process_info, process_syscalls
 
 MAX_MESSAGE_BYTES = 1 << 16
@@ -148,13 +148,13 @@ class _Holder:
 
 
 def main() -> None:
-    """Serve the daemon's socket, whose descriptor is the first argument; then come the keeper's, and the fields of its Place."""
+    """Serve the daemon's socket, whose descriptor is the first argument; then come the keeper's, and the fields of its KeeperPlace."""
     for number in IGNORED:  # we end with our socket instead; holders are reaped by the kernel
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         process_syscalls.set_name(b"agentfsd-mounts")
     conversation, *kept = sys.argv[1:]
-    keeper = Keeper(socket.socket(fileno=int(kept[0])), Place(*kept[1:])) if kept else None
+    keeper = Keeper(socket.socket(fileno=int(kept[0])), KeeperPlace(*kept[1:])) if kept else None
     os.chdir("/")
     _serve(socket.socket(fileno=int(conversation)), keeper)
 

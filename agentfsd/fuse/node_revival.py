@@ -14,9 +14,10 @@ import msgspec
 from agentfsd.core.stored_places import find_placed
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse import node_records as kinds
-from agentfsd.fuse.ledger import Record
+from agentfsd.fuse.kernel_nodes import ROOT_NODE, DirNode, FileNode, KernelNode, TreeView, VirtualNode
+from agentfsd.fuse.ledger import LedgerRecord
 from agentfsd.fuse.node_records import GoneFile
-from agentfsd.fuse.nodes import ROOT_NODE, DirNode, FileNode, KernelNode, NodeTable, TreeView, VirtualNode
+from agentfsd.fuse.nodes import NodeTable
 from agentfsd.metadata.rows import InodeRow
 
 _gone_decoder = msgspec.msgpack.Decoder(GoneFile)
@@ -33,15 +34,15 @@ class RevivedNodes:
     def __init__(self, table: NodeTable, find_tree: Callable[[str], Tree]) -> None:
         self._table, self._records, self._find_tree = table, table.records, find_tree
         self._trees: dict[int, str] = {}
-        self._made_of: dict[int, Record] = {}  # directories and what is in .agentfs
-        self._files: dict[int, Record] = {}
+        self._made_of: dict[int, LedgerRecord] = {}  # directories and what is in .agentfs
+        self._files: dict[int, LedgerRecord] = {}
         self._by_ino: dict[tuple[str, int], int] = {}
-        self._gone: dict[int, Record] = {}
+        self._gone: dict[int, LedgerRecord] = {}
         self._bound: dict[int, list[str]] = defaultdict(list)
 
     # -- reading the ledger
 
-    def read(self, records: Iterable[Record]) -> list[Record]:
+    def read(self, records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
         """Take over all records of nodes; return the others."""
         held, orders, bound, others = [], [], [], []
         for record in records:
@@ -67,7 +68,7 @@ class RevivedNodes:
         self._enter(bound, held, orders)
         return others
 
-    def _note_directory(self, record: Record) -> None:
+    def _note_directory(self, record: LedgerRecord) -> None:
         """Keep the newer of two records of one directory: the daemon was killed while it replaced the older."""
         older = self._made_of.get(record.words[0])
         if older is not None and older.words[4] > record.words[4]:
@@ -76,7 +77,7 @@ class RevivedNodes:
         if older is not None:
             self._records.ledger.drop(older.at)
 
-    def _enter(self, bound: list[Record], held: list[Record], orders: list[Record]) -> None:
+    def _enter(self, bound: list[LedgerRecord], held: list[LedgerRecord], orders: list[LedgerRecord]) -> None:
         for record in bound:
             self._bound[record.words[0]].append(self._trees.get(record.words[5], ""))
             self._records.bound_at(record.words[0], record.at)
@@ -148,7 +149,7 @@ class RevivedNodes:
         node.at, node.lookups = record.at, record.words[1]
         return node
 
-    def _virtual(self, record: Record) -> VirtualNode | None:
+    def _virtual(self, record: LedgerRecord) -> VirtualNode | None:
         number, _, parent_id, owner_id, *_ = record.words
         owner, parent = self._node(owner_id), self._node(parent_id)
         if not isinstance(owner, DirNode):
@@ -158,7 +159,7 @@ class RevivedNodes:
         self._table.add_virtual(node, parent if isinstance(parent, VirtualNode) else None)
         return node
 
-    def _view_root(self, record: Record) -> DirNode | None:
+    def _view_root(self, record: LedgerRecord) -> DirNode | None:
         number, _, virtual_id, _, _, tree_number = record.words
         virtual, tree_id = self._node(virtual_id), self._trees.get(tree_number, "")
         if not isinstance(virtual, VirtualNode):
@@ -174,7 +175,7 @@ class RevivedNodes:
         self._table.enter(view.root)
         return view.root
 
-    def _directory(self, record: Record) -> DirNode:
+    def _directory(self, record: LedgerRecord) -> DirNode:
         number, _, parent_id, is_detached, _, tree_number = record.words
         above = self._node(parent_id)
         parent = above if isinstance(above, DirNode) else self._table.root
@@ -257,7 +258,7 @@ class RevivedNodes:
             self._records.forgotten(node)
             self._leave(record)
 
-    def _enter_file(self, record: Record, inode: Inode) -> FileNode:
+    def _enter_file(self, record: LedgerRecord, inode: Inode) -> FileNode:
         self._leave(record)
         node = FileNode(record.words[0], inode)
         node.at, node.lookups = record.at, self._records.ledger.words[(record.at >> 3) + 2]
@@ -267,13 +268,13 @@ class RevivedNodes:
         self._table.add_file(node)
         return node
 
-    def _leave(self, record: Record) -> None:
+    def _leave(self, record: LedgerRecord) -> None:
         del self._files[record.words[0]]
         self._by_ino.pop((self._trees.get(record.words[5], ""), record.words[4]), None)
         if not self._files:
             self._table.former = None
 
-    def _inode(self, record: Record) -> Inode | None:
+    def _inode(self, record: LedgerRecord) -> Inode | None:
         """Find a file by its name, else by its row, else by what was recorded when it lost its last name."""
         number, _, parent_id, row_id, ino, tree_number = record.words
         tree = self._tree(tree_number)

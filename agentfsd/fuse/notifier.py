@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import trio
 
-from agentfsd.fuse.nodes import DirNode
+from agentfsd.fuse.kernel_nodes import DirNode
 
 log = logging.getLogger(__name__)
 

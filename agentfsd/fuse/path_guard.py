@@ -10,7 +10,7 @@ from agentfsd.core.rule_checks import Asking, RuledCaller
 from agentfsd.core.rule_set import DENY, HIDE, UNKNOWN
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connections import Connections
-from agentfsd.fuse.nodes import DirNode
+from agentfsd.fuse.kernel_nodes import DirNode
 from agentfsd.fuse.reply import CallContext
 
 

@@ -5,7 +5,8 @@ import time
 
 from agentfsd.escape import printable
 from agentfsd.fuse.connection import Connection
-from agentfsd.fuse.nodes import DirNode, FileNode, NodeTable, VirtualNode
+from agentfsd.fuse.kernel_nodes import DirNode, FileNode, VirtualNode
+from agentfsd.fuse.nodes import NodeTable
 from agentfsd.telemetry.refused_requests import CODES, RefusedRequest
 from agentfsd.telemetry.slow_requests import SlowOperation
 

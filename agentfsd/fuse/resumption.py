@@ -12,12 +12,12 @@ from agentfsd.core.file_locks import LockRequest
 from agentfsd.fuse import handles, lock_records
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handles import REQUEST, DirHandle, FileHandle, TextHandle
-from agentfsd.fuse.ledger import Record
+from agentfsd.fuse.kernel_nodes import DirNode, FileNode, VirtualNode
+from agentfsd.fuse.ledger import LedgerRecord
 from agentfsd.fuse.lock_records import KeptLocks
 from agentfsd.fuse.native.native_connection import NativeConnection
 from agentfsd.fuse.native.native_session import NativeSession
 from agentfsd.fuse.node_revival import RevivedNodes
-from agentfsd.fuse.nodes import DirNode, FileNode, VirtualNode
 from agentfsd.fuse.reply import CallContext
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def resume(session: NativeSession) -> list[KeptLocks]:
     return [lock_records.read(record) for record in records if record.kind == lock_records.LOCKS]
 
 
-def _resume_handles(native: NativeConnection, records: Iterable[Record]) -> None:
+def _resume_handles(native: NativeConnection, records: Iterable[LedgerRecord]) -> None:
     for record in records:
         number = record.words[0]
         try:
@@ -59,7 +59,7 @@ def _resume_handles(native: NativeConnection, records: Iterable[Record]) -> None
             native.services.nodes.records.ledger.drop(record.at)
 
 
-def _resume_file(native: NativeConnection, number: int, record: Record) -> None:
+def _resume_file(native: NativeConnection, number: int, record: LedgerRecord) -> None:
     _, node_id, flags, backing, opener, since_ns = record.words
     conn = native.services
     node = conn.nodes[node_id]
@@ -75,7 +75,7 @@ def _resume_file(native: NativeConnection, number: int, record: Record) -> None:
         conn.shared.opened_for_writing(conn.cache, inode)
 
 
-def _resume_directory(native: NativeConnection, number: int, record: Record) -> None:
+def _resume_directory(native: NativeConnection, number: int, record: LedgerRecord) -> None:
     conn = native.services
     _, node_id, is_shared, tree_number, opener, _ = record.words
     node = conn.nodes[node_id]

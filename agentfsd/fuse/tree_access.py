@@ -6,7 +6,8 @@ from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.dentry_revival import DentryReviver
-from agentfsd.fuse.nodes import DirNode, FileNode, NodeTable, VirtualNode
+from agentfsd.fuse.kernel_nodes import DirNode, FileNode, VirtualNode
+from agentfsd.fuse.nodes import NodeTable
 from agentfsd.fuse.reply import CallContext
 from agentfsd.types import Caller
 

@@ -58,8 +58,6 @@ def mount(
       agentfsd mount ~/project ~/work
       agentfsd run -m ~/work -b fix-1 --new -- make
     """
-    if foreground:
-        daemon_start.go_on()
     chosen = state_directory.StateDirectory(os.path.abspath(state)) if state else state_directory.default_state(lower)
     config = DaemonConfig(
         lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), state=chosen.path,

@@ -16,9 +16,9 @@ _PATIENCE_S, _LOOK_S = 60.0, 0.01
 @click.command()
 @mount_option
 def restart(named: str | None) -> None:
-    """Replace the daemon of a mount by one of the installed version.
+    """Replace the daemon of a mount, for an update.
 
-    Nothing is unmounted, and no program needs to end: what it asks of the mount meanwhile is answered a moment later, by the next
+    The next daemon is of the installed version. Nothing is unmounted, and no program needs to end: what it asks of the mount meanwhile is answered a moment later, by the next
     daemon. If the next daemon cannot start, the present one goes on.
 
     \b

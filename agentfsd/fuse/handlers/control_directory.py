@@ -10,7 +10,7 @@ from agentfsd.core.inode import Attributes
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handles import DirHandle, TextHandle
-from agentfsd.fuse.nodes import DirNode, VirtualNode
+from agentfsd.fuse.kernel_nodes import DirNode, VirtualNode
 from agentfsd.fuse.reply import LONG_S, NOW_S, CallContext, ListedName, LookupReply
 from agentfsd.types import CONTROL_DIR
 

@@ -11,8 +11,8 @@ from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers.file_handles import open_handle
 from agentfsd.fuse.handlers.lookup import check_name, parent_of
+from agentfsd.fuse.kernel_nodes import DirNode, FileNode
 from agentfsd.fuse.name_reservations import stale
-from agentfsd.fuse.nodes import DirNode, FileNode
 from agentfsd.fuse.reply import CallContext, LookupReply
 
 

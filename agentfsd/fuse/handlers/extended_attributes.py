@@ -4,7 +4,7 @@ import errno
 
 from agentfsd.core import acl, inode_attributes, requested_changes
 from agentfsd.fuse.connection import Connection
-from agentfsd.fuse.nodes import VirtualNode
+from agentfsd.fuse.kernel_nodes import VirtualNode
 from agentfsd.fuse.reply import CallContext
 
 

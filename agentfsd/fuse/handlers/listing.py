@@ -13,7 +13,7 @@ from agentfsd.fuse.handlers import control_directory
 from agentfsd.fuse.handlers.control_directory import DOTS, dot_entry
 from agentfsd.fuse.handlers.lookup import forget
 from agentfsd.fuse.handles import DirHandle
-from agentfsd.fuse.nodes import DirNode, VirtualNode
+from agentfsd.fuse.kernel_nodes import DirNode, VirtualNode
 from agentfsd.fuse.reply import CallContext, ListedName, LookupReply
 from agentfsd.types import CONTROL_DIR
 

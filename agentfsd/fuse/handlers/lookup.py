@@ -7,7 +7,7 @@ from agentfsd.core.rule_set import HIDE, UNKNOWN
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers import control_directory
-from agentfsd.fuse.nodes import DirNode, VirtualNode
+from agentfsd.fuse.kernel_nodes import DirNode, VirtualNode
 from agentfsd.fuse.reply import CallContext, LookupReply
 from agentfsd.types import CONTROL_DIR
 

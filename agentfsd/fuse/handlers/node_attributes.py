@@ -6,7 +6,7 @@ from agentfsd.core import requested_changes
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
-from agentfsd.fuse.nodes import VirtualNode
+from agentfsd.fuse.kernel_nodes import VirtualNode
 from agentfsd.fuse.reply import NOW_S, AttributesReply, CallContext
 
 

@@ -8,7 +8,7 @@ from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers.lookup import check_name, parent_of
-from agentfsd.fuse.nodes import DirNode
+from agentfsd.fuse.kernel_nodes import DirNode
 from agentfsd.fuse.reply import CallContext
 
 

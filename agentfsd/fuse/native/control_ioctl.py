@@ -8,9 +8,9 @@ import struct
 
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handlers.node_attributes import getattr_
+from agentfsd.fuse.kernel_nodes import ROOT_NODE
 from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native.native_connection import Parts, Reply
-from agentfsd.fuse.nodes import ROOT_NODE
 from agentfsd.fuse.reply import CallContext
 
 # _IOWR(0xAF, 1, 16380 bytes): the length of the request and the request; then the same of the reply.
