@@ -133,7 +133,7 @@ def load_lower_attributes(tx: Transaction, inode: Inode) -> None:
         raise OSError(errno.ESTALE, "the lower file has gone")
     tx.set(
         inode,
-        ino=inode.ino or tree.shown_ino(tree.identify(status)),
+        ino=inode.ino or tree.identify(status).shown_ino,
         mode=status.st_mode,
         uid=status.st_uid,
         gid=status.st_gid,

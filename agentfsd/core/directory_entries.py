@@ -83,7 +83,7 @@ def make(
         with tree.store.transaction() as tx:
             materialize(tx, directory, itself=False)
             inode.id = tree.store.next_id("inode")
-            inode.ino = tree.new_ino(inode.id)
+            inode.ino = NEW_INO_BASE + inode.id
             if inode.content:
                 tree.store.put_object(inode.content, tree.head)
             save(tx, inode)
@@ -133,7 +133,7 @@ def tmpfile(tree: Tree, directory: Inode, mode: int, owner: Owner) -> Inode:
     inode = _new_inode(tree, directory, b"", mode, owner)
     inode.file = tree.backstore.create_unnamed()
     inode.anonymous, inode.nlink = True, 0
-    inode.ino = tree.new_ino(tree.store.next_id("inode"))
+    inode.ino = NEW_INO_BASE + tree.store.next_id("inode")
     inode.parent, inode.linkable = None, True
     return inode
 
