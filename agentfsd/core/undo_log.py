@@ -44,8 +44,12 @@ class UndoLog:
         rows = sorted(self._state.undo_rows.values(), reverse=True)
         return [UndoStep(row.kind, row.branch.name, row.branch_id, self._state.snapshots[row.snapshot].name) for row in rows]
 
-    def remember(self, tx: Transaction, branch: BranchRow, kind: str, author_pid: int = 0, author: str = "") -> None:
-        """Keep a branch's state in a snapshot and log *kind* as undoable, in the transaction that replaces the state."""
+    def remember(self, tx: Transaction, branch: BranchRow, kind: str, author_pid: int = 0, author: str = "") -> str:
+        """Keep a branch's state in a snapshot and log *kind* as undoable, in the transaction that replaces the state.
+
+        Returns:
+            The snapshot's name.
+        """
         state = self._state
         layer = self._layers.seal(tx, branch)
         kept = next((row for row in state.snapshots.values() if row.layer == layer and row.branch_id == branch.id), None)
@@ -54,6 +58,7 @@ class UndoLog:
             kept = self._snapshots.add(tx, now, None, f"before {kind}", author_pid, author, SAFETY, layer)
         row = layer_rows.put_undo_entry(state.store, kind, branch, kept.id)
         tx.put(state.undo_rows, row.id, row)
+        return kept.name
 
     def undo(self, author_pid: int = 0, author: str = "") -> UndoStep:
         """Undo the last restore, merge, commit into another branch, or discard. A snapshot keeps what was changed since.

@@ -54,7 +54,7 @@ from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager
 from agentfsd.state import daemon_records, state_directory
 from agentfsd.state.daemon_config import DaemonConfig
-from agentfsd.state.home_layer_store import HomeLayerStore
+from agentfsd.state.home_layer_store import HomeLayerStore, aside
 from agentfsd.telemetry.process_identity import ProcessIdentifier
 from agentfsd.types import BranchView
 
@@ -333,7 +333,7 @@ class Daemon:
             self.bindings.drain()
             self.mount.unite()
             self.mount.runs.sweep()
-            await self.homes.sweep(self._branches_to_return)
+            await self.homes.sweep(self._home_layers_to_keep)
             self.forwarding.sweep()
             self.doorway.sweep()
             try:
@@ -346,10 +346,12 @@ class Daemon:
                     log.warning("freeing what nothing refers to: %s", exc)
                 await trio.sleep(_REAP_AGAIN_S)
 
-    def _branches_to_return(self) -> set[str]:
-        """Return the ids of the branches that are there, or that undo would bring back."""
+    def _home_layers_to_keep(self) -> set[str]:
+        """Return the names of the layers of branches that are there, or that undo would bring back."""
         there = {branch_id for _, branch_id in self.overlay.refs.names(branches=True)}
-        return there | {step.branch_id for step in self.overlay.undo_log.entries()}
+        for step in self.overlay.undo_log.entries():
+            there |= {step.branch_id, aside(step.branch_id, step.snapshot)}
+        return there
 
     async def _watch_room(self) -> None:
         """Log once when the disk becomes full, and once when it no longer is."""

@@ -37,7 +37,7 @@ class World:
         self.registry, self.alias, self.part, self.state_alias = (self.base / name for name in ("run", "alias", "part", "states"))
         self._services: list[socket.socket] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._branches = {"mine", "other"}
+        self._branches = {"main", "mine", "other"}
         self.master, self.terminal = os.openpty()
 
     def __enter__(self) -> "World":

@@ -98,7 +98,12 @@ async def undo(services: Services, request: wire.Undo, context: RequestContext) 
     """Undo the last operation that can be undone."""
     author = author_of(context)
     await services.flush()
+    for step in services.overlay.undo_log.entries()[:1]:
+        if services.homes is not None:
+            services.homes.check_return(step.branch_id, step.snapshot)
     undone = services.overlay.undo_log.undo(author.pid, author.command)
+    if services.homes is not None:
+        services.homes.bring_back(undone.branch_id, undone.snapshot)
     services.tell("undo", undone.branch_id, author.pid, name=undone.snapshot)
     await services.settle()
     return wire.UndoLogReply(entries=[wire.UndoEntry(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
