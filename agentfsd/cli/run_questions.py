@@ -35,6 +35,9 @@ class RunQuestions:
         mount: The mount.
         branch: The run's branch.
         run_pid: The run's process.
+
+    Attributes:
+        answering: Held while an answer is given and printed.
     """
 
     def __init__(self, mount: locate.Mount, branch: str, run_pid: int) -> None:
@@ -42,6 +45,7 @@ class RunQuestions:
         self._branch, self._run_pid = branch, run_pid
         self._passed: set[int] = set()  # of other runs, or left to others
         self._told: set[int] = set()
+        self.answering = threading.Lock()
         try:
             self._terminal: RunTerminal | None = RunTerminal(run_pid)
         except OSError:
@@ -93,7 +97,8 @@ class RunQuestions:
             self._passed.add(question.id)
             terminal.write(f"  {path_answers.how_to(question)}\n")
             return
-        terminal.write(f"agentfsd: {self._answer(question, *chosen)}\n")
+        with self.answering:  # the command may end before the answer is on the screen
+            terminal.write(f"agentfsd: {self._answer(question, *chosen)}\n")
 
     def _answer(self, question: wire.PathQuestion, allow: bool, lasts: path_answers.Lasts) -> str:
         try:
@@ -164,19 +169,21 @@ def _start(theirs: socket.socket, command: list[str]) -> None:
         os._exit(0)
 
 
-def _end_with(run: int) -> None:
+def _end_with_run(socket_fd: int, answering: threading.Lock) -> None:
     """Wait for the end of the run, and end this process."""
-    os.read(run, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.read(socket_fd, 1)
+    with answering:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main(mountpoint: str, branch: str, run_pid: str) -> None:
     """Ask until the run's process, whose socket is standard input, or the daemon ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    threading.Thread(target=_end_with, args=(0,), daemon=True).start()
     try:
-        RunQuestions(mount_finder.find(mountpoint), branch, int(run_pid)).follow()
+        questions = RunQuestions(mount_finder.find(mountpoint), branch, int(run_pid))
+        threading.Thread(target=_end_with_run, args=(0, questions.answering), daemon=True).start()
+        questions.follow()
     except AgentFSError:
         return  # the daemon has ended; or this run is in another, whose person is asked
 
