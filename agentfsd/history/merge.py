@@ -13,6 +13,7 @@ from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge_records import MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.path_merger import PathMerger
 from agentfsd.history.paths import touches
+from agentfsd.history.target_changes import TargetChanges
 from agentfsd.repositories import fitting, merge_attributes
 from agentfsd.repositories.before import TreeBefore
 from agentfsd.repositories.gathering import Workshops
@@ -24,15 +25,14 @@ Steps = Generator[tuple[int, int, str], None, MergeOutcome]
 
 
 def merge(
-    workshops: Workshops, parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = (),
+    workshops: Workshops, parts: Parts, target: TargetChanges, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = (),
     names: tuple[str, str] = ("ours", "theirs"),
 ) -> Steps:  # fmt: skip
     """Merge two trees, in steps that yield (done, total, what). The trees must not change meanwhile.
 
     Args:
         parts: The parts of the overlay.
-        base: The state from which both sides started.
-        ours: The tree to merge into.
+        target: The tree to merge into, and what it has changed since the state from which both sides started.
         theirs: The tree to merge.
         rules: How to merge.
         wanted: The only paths of *theirs* to merge; empty for all.
@@ -41,20 +41,15 @@ def merge(
     Returns:
         The steps that turn *ours* into the merged tree, and the conflicts.
     """
-    our_changes: dict[bytes, EntryPair] = {}
+    base, ours = target.base, target.ours
+    our_changes = yield from target.read()
     their_changes: dict[bytes, EntryPair] = {}
-    unseen: list[bytes] = []
-    for side, changes in ((ours, our_changes), (theirs, their_changes)):
-        for pair in tree_diff.pairs_in_steps(parts, base, side, unseen=unseen if changes is our_changes else None):
-            if (
-                pair is not None
-                and (changes is our_changes or touches(wanted, pair.path))
-                and not tree_diff.only_lower_moved(pair)
-            ):
-                changes[pair.path] = pair
-            if pair is None or len(changes) % 50 == 0:
-                yield len(changes), 0, "changes"
-    _add_unseen(theirs, their_changes, [path for path in unseen if touches(wanted, path)])
+    for pair in tree_diff.pairs_in_steps(parts, base, theirs):
+        if pair is not None and touches(wanted, pair.path) and not tree_diff.only_lower_moved(pair):
+            their_changes[pair.path] = pair
+        if pair is None or len(their_changes) % 50 == 0:
+            yield len(their_changes), 0, "changes"
+    _add_unseen(theirs, their_changes, [path for path in target.unseen if touches(wanted, path)])
     fitted = fitting.Fitted()
     if not wanted:
         manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
@@ -65,7 +60,7 @@ def merge(
         their_changes.pop(path, None)
     _part_additions(theirs, their_changes, our_changes, ours)
     _part_additions(ours, our_changes, their_changes, None)
-    merger = PathMerger(rules, our_changes, their_changes, names)
+    merger = PathMerger(rules, our_changes, their_changes, names, fitted.committed)
     merger.outcome.steps += [Step(change.path, change.source, change.content, change.look) for change in fitted.fits]
     merger.add_settled(fitted.settled)
     for clash in fitted.clashes:

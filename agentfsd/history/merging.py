@@ -17,6 +17,7 @@ from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import merge
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.paths import touches
+from agentfsd.history.target_changes import TargetChanges
 from agentfsd.repositories import git_database_paths
 from agentfsd.repositories.fitting import work_tree_in
 from agentfsd.repositories.gathering import Workshops
@@ -148,6 +149,7 @@ def _attempt(
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
         seen, now, merged, unfinished = ours.head, ours, list[tuple[str, int]](), set[str]()
+        since: dict[int, TargetChanges] = {}
         for source in ids:
             name, theirs = overlay.refs.find(source).name, held.enter_context(overlay.trees.frozen(source))
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
@@ -160,14 +162,16 @@ def _attempt(
                 if conflicts := objects(ours, theirs, paths):
                     result.leave(name, target, conflicts)
                     continue
-                now = theirs
+                now, since = theirs, {}
                 result.take(name, paths)
                 told = yield from tell(overlay.parts, ours, theirs, paths)
                 result.said += itertools.chain.from_iterable(one.merged_from(name) for one in told)
                 merged.append((source, theirs.head))
                 continue
-            base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
-            outcome = yield from merge(workshops, overlay.parts, base, now, theirs, rules, wanted, (target, name))
+            if base_layer not in since:
+                base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
+                since[base_layer] = TargetChanges(overlay.parts, base, now)
+            outcome = yield from merge(workshops, overlay.parts, since[base_layer], theirs, rules, wanted, (target, name))
             result.how = "merged"
             if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
                 result.leave(name, target, conflicts)
@@ -176,6 +180,8 @@ def _attempt(
                 now = held.enter_context(overlay.trees.scratch(now))
             yield from _apply(now, theirs, outcome)
             yield from _refresh_indexes(now, outcome.unfinished)
+            for known in since.values():
+                yield from known.follow(now, outcome.steps)
             result.take(name, (step.path for step in outcome.steps))
             result.said += outcome.said
             result.decided += [(name, decision) for decision in outcome.decided]

@@ -8,7 +8,7 @@ It changes nothing, and never knows how the changes were found: merge.py gives i
 
 import stat
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Container, Generator, Iterable
 
 from pygit2 import Oid
 
@@ -34,9 +34,12 @@ class PathMerger:
     """
 
     def __init__(
-        self, rules: Rules, ours: dict[bytes, EntryPair], theirs: dict[bytes, EntryPair], names: tuple[str, str]
+        self, rules: Rules, ours: dict[bytes, EntryPair], theirs: dict[bytes, EntryPair], names: tuple[str, str],
+        committed: Container[bytes] = frozenset(),
     ) -> None:  # fmt: skip
+        """Create a merger. *committed*: paths of files that git's merge of the histories has."""
         self._rules, self._ours, self._theirs, self._names = rules, ours, theirs, names
+        self._committed = committed
         self._objects = Objects()
         self._blobs: dict[Inode, Oid] = {}
         self._our_moves: dict[bytes, bytes] = {}
@@ -190,6 +193,8 @@ class PathMerger:
             text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
             for name, step in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, their_inode))):
                 self._conflict(name, "rename/rename", text, step)
+        elif (our_inode is None or their_inode is None) and new in self._committed:
+            self.outcome.steps += [] if here else [Step(new, their_inode)]  # git keeps it: that its old name is gone is no reason
         elif our_inode is None or their_inode is None:
             sides = self._names if here else self._names[::-1]
             text = f"renamed from {_shown(path)} in {sides[0]}, deleted in {sides[1]}"

@@ -57,6 +57,7 @@ class Fitted:
 
     Attributes:
         decided: The paths that the plain merge of files must skip.
+        committed: The paths of files that differ between the two commits, and that the merged commit has.
         fits: The changes to make.
         clashes: The conflicts.
         settled: The conflicts of files that a favoured side decided, or that conflict markers were left for.
@@ -65,6 +66,7 @@ class Fitted:
     """
 
     decided: set[bytes] = field(default_factory=set)
+    committed: set[bytes] = field(default_factory=set)
     fits: list[Fit] = field(default_factory=list)
     clashes: list[Clash] = field(default_factory=list)
     settled: list[Clash] = field(default_factory=list)
@@ -240,6 +242,8 @@ class _Fitter:
 
     def _take_files(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
         checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)
+        differences = itertools.chain(joined.to_ours.items(), joined.to_theirs.items())
+        self._fitted.committed |= {join(work_tree, name) for name, difference in differences if difference.new.oid}
         for decision in checkout.decide(joined):
             if decision is not None:
                 self._fitted.decided.add(decision.path)

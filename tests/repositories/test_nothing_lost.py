@@ -222,3 +222,29 @@ def test_a_linked_worktree_of_the_real_repository_where_the_branch_has_its_own(a
     place = shown(agents, "two")
     for name in ("one", "two"):
         git(place, f"--git-dir={place}/.git/worktrees/wt-{name}", f"--work-tree={place}/wt-{name}", "status", "--porcelain")
+
+
+@pytest.mark.parametrize("favor", ["", "theirs"])
+@pytest.mark.parametrize("into", ["one", "two"])
+def test_a_committed_file_that_looks_like_one_that_both_removed(agents: Agents, into: str, favor: str) -> None:
+    """A removed file and a new one with nearly the same content are no rename that the other side's removal could undo."""
+    text = "".join(f"line {number}\n" for number in range(20))
+    commit(agents.lower, {"old": text}, "person's")
+    place = agents.work("one")
+    git(place, "rm", "-q", "--cached", "old")
+    agents.keep("one")
+    agents.commit("one", {"new": text.replace("line 7", "one"), "old": None}, "one's")
+    place = agents.work("two")
+    (place / "old").unlink()
+    agents.keep("two")
+    agents.commit("two", {"b": "B\n", "old": text}, "two's")
+    place = agents.work("two")
+    (place / "old").unlink()
+    agents.keep("two")
+    source = "two" if into == "one" else "one"
+    merged = agents.merge(source, into=into, rules=Rules(favor=favor))  # type: ignore[arg-type]
+    assert merged.conflicts == []
+    place = shown(agents, into)
+    assert (place / "new").exists()
+    assert not (place / "old").exists()
+    assert git(place, "status", "--porcelain") == ""
