@@ -6,6 +6,8 @@ docs/explanation/git-histories.md has the rules. This module sees names and obje
 joined_history.py has what it is told and what it answers.
 """
 
+import itertools
+
 from agentfsd.repositories.commits import Clash, Commits, Entry, MergedTrees, Unrelated
 from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
 from agentfsd.repositories.reading import GitDatabase
@@ -187,8 +189,13 @@ class Joiner:
         return b"" if self._theirs.branch else self._theirs.head
 
     def _is_new_work(self, commit: bytes) -> bool:
-        """Return whether the other side made this commit. If not, it only checked out a commit that existed before."""
-        known = {value for side in (self._base, self._ours) for value in side.refs.values() if not value.startswith(b"ref: ")}
+        """Return whether the other side made this commit. If not, it only checked out a commit that existed before.
+
+        What an earlier merge kept beside, under the other side's name, was not merged yet.
+        """
+        kept = b"refs/heads/agentfsd/" + part_of_ref(self._manner.names[1]) + b"/"
+        refs = itertools.chain(self._base.refs.items(), self._ours.refs.items())
+        known = {value for name, value in refs if not name.startswith(kept) and not value.startswith(b"ref: ")}
         known |= {side.resolve(b"HEAD") for side in (self._base, self._ours)} | {self.joined.now}
         return self._commits.is_new(commit, known - {b""})
 

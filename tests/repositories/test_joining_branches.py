@@ -169,6 +169,21 @@ def test_work_on_branches_of_their_own_comes_into_ours(agents: Agents) -> None:
     assert git(place, "status", "--porcelain") == ""
 
 
+def test_work_that_was_kept_beside_can_be_merged_later(agents: Agents) -> None:
+    agents.branch("one", "two")
+    agents.commit("one", {"a": "A\n"}, "one")
+    place = agents.work("two")
+    git(place, "switch", "-qc", "feature")
+    his = commit(place, {"b": "B\n", "new": "new\n"}, "two")
+    agents.keep("two")
+    agents.merge("two", into="one", rules=Rules(way="beside"))
+    assert agents.merge("two", into="one").said == ["two: 1 commit to main, merged"]
+    place = shown(agents, "one")
+    assert his in git(place, "rev-list", "main").split()
+    assert (place / "new").read_text() == "new\n"
+    assert git(place, "status", "--porcelain") == ""
+
+
 def test_what_is_not_committed_comes_as_it_is(agents: Agents) -> None:
     agents.branch("one", "two")
     agents.commit("one", {"a": "A\n"}, "one")
