@@ -184,6 +184,37 @@ def test_work_that_was_kept_beside_can_be_merged_later(agents: Agents) -> None:
     assert git(place, "status", "--porcelain") == ""
 
 
+def test_what_ours_had_staged_where_they_committed_comes_unstaged(agents: Agents) -> None:
+    agents.branch("one", "two")
+    place = agents.work("one")
+    (place / "text").write_text(lines(l3="staged"))
+    (place / "new").write_text("staged\n")
+    git(place, "add", "-A")
+    agents.keep("one")
+    agents.commit("two", {"text": lines(l16="two"), "b": "B\n"}, "two's")
+    assert agents.merge("two", into="one").conflicts == []
+    place = shown(agents, "one")
+    assert git(place, "status", "--porcelain") == " M text\n?? new"
+    assert (place / "text").read_text() == lines(l3="staged", l16="two")
+
+
+def test_work_on_a_branch_beside_one_that_was_deleted_here_and_moved_there(agents: Agents) -> None:
+    git(agents.lower, "branch", "topic")
+    agents.branch("one")
+    place = agents.work("one")
+    git(place, "branch", "-q", "-D", "topic")
+    git(place, "switch", "-qc", "feature")
+    his = commit(place, {"a": "A\n"}, "one's")
+    agents.keep("one")
+    git(agents.lower, "switch", "-q", "topic")
+    mine = commit(agents.lower, {"b": "B\n"}, "person's")
+    git(agents.lower, "switch", "-q", "main")
+    assert commit_lower(agents.opened, rule="merge", ref="one").conflicts == []
+    git(agents.lower, "fsck", "--strict", "--no-dangling")
+    assert git(agents.lower, "rev-parse", "topic", "feature", "main").split() == [mine, his, his]
+    assert git(agents.lower, "status", "--porcelain") == ""
+
+
 def test_what_is_not_committed_comes_as_it_is(agents: Agents) -> None:
     agents.branch("one", "two")
     agents.commit("one", {"a": "A\n"}, "one")
