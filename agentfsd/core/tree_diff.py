@@ -158,9 +158,12 @@ class _Walker:
 
     def at(self, paths: Iterable[bytes]) -> Iterator[EntryPair]:
         """Yield the pair of each path that differs, if both trees have the directory that holds it, or only the new one."""
+        known: bytes | None = None
+        within = before = None
         for path in paths:
             parent, _, name = path.rpartition(b"/")
-            within, before = (_directory_at(tree, parent) for tree in (self.new, self.old))
+            if parent != known:
+                known, within, before = parent, _directory_at(self.new, parent), _directory_at(self.old, parent)
             new_entry = inode_stat.look(self.new, within, name) if within is not None else None
             old_entry = inode_stat.look(self.old, before, name) if before is not None else None
             if old_entry is not None and new_entry is None:

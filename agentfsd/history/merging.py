@@ -17,7 +17,7 @@ from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import merge
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.paths import touches
-from agentfsd.history.target_changes import TargetChanges
+from agentfsd.history.target_changes import TargetSince
 from agentfsd.repositories import git_database_paths
 from agentfsd.repositories.fitting import work_tree_in
 from agentfsd.repositories.gathering import Workshops
@@ -149,7 +149,7 @@ def _attempt(
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
         seen, now, merged, unfinished = ours.head, ours, list[tuple[str, int]](), set[str]()
-        since: dict[int, TargetChanges] = {}
+        since = TargetSince(overlay.trees, held)
         for source in ids:
             name, theirs = overlay.refs.find(source).name, held.enter_context(overlay.trees.frozen(source))
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
@@ -162,16 +162,15 @@ def _attempt(
                 if conflicts := objects(ours, theirs, paths):
                     result.leave(name, target, conflicts)
                     continue
-                now, since = theirs, {}
+                now = theirs
+                since.forget()
                 result.take(name, paths)
                 told = yield from tell(overlay.parts, ours, theirs, paths)
                 result.said += itertools.chain.from_iterable(one.merged_from(name) for one in told)
                 merged.append((source, theirs.head))
                 continue
-            if base_layer not in since:
-                base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
-                since[base_layer] = TargetChanges(overlay.parts, base, now)
-            outcome = yield from merge(workshops, overlay.parts, since[base_layer], theirs, rules, wanted, (target, name))
+            base = since.base(base_layer, now)
+            outcome = yield from merge(workshops, overlay.parts, base, theirs, rules, wanted, (target, name))
             result.how = "merged"
             if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
                 result.leave(name, target, conflicts)
@@ -180,8 +179,7 @@ def _attempt(
                 now = held.enter_context(overlay.trees.scratch(now))
             yield from _apply(now, theirs, outcome)
             yield from _refresh_indexes(now, outcome.unfinished)
-            for known in since.values():
-                yield from known.follow(now, outcome.steps)
+            yield from since.follow(now, outcome.steps)
             result.take(name, (step.path for step in outcome.steps))
             result.said += outcome.said
             result.decided += [(name, decision) for decision in outcome.decided]
@@ -233,8 +231,11 @@ def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[i
     total = len(coming) + len(going)
     for done, step in enumerate(coming):
         assert step.source is not None
+        transplant.make_way(step.path, step.source)
+        known = origin.carry(theirs, tree, step.path)  # take() then need not keep what the lower has there once more
         transplant.take(step.path, step.source, content=step.content, look=step.look)
-        origin.carry(theirs, tree, step.path)
+        if not known:
+            origin.carry(theirs, tree, step.path)
         yield done, total, "applying"
     for done, path in enumerate(going, len(coming)):
         transplant.remove(path, only_empty=True)

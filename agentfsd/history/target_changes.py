@@ -1,11 +1,14 @@
-"""What the target of a merge has changed, kept from one source to the next: comparing it anew for each takes the square of the time.
+"""What the target of a merge has changed, kept from one source to the next.
 
-It knows nothing of conflicts. It compares anew whenever one path does not tell the whole difference.
+To compare it anew for each source takes the square of the time. It is compared anew only where one path does not tell the whole
+difference. This module knows nothing of conflicts.
 """
 
 from collections.abc import Generator, Iterable
+from contextlib import ExitStack
 
 from agentfsd.core import tree_diff
+from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge_records import Step
@@ -14,6 +17,35 @@ from agentfsd.history.paths import directories_above
 Progress = tuple[int, int, str]
 
 _STEP = 50  # changes between two looks of the event loop at other work
+
+
+class TargetSince:
+    """What the target of a merge has changed since each base that its sources have.
+
+    Args:
+        trees: The trees of the overlay.
+        held: Keeps the bases open.
+    """
+
+    def __init__(self, trees: OpenTrees, held: ExitStack) -> None:
+        self._trees, self._held = trees, held
+        self._known: dict[int, TargetChanges] = {}
+
+    def base(self, layer: int, target: Tree) -> "TargetChanges":
+        """Return what *target* has changed since *layer*."""
+        if layer not in self._known:
+            base = self._held.enter_context(self._trees.pinned(layer, read_only=True))
+            self._known[layer] = TargetChanges(self._trees.parts, base, target)
+        return self._known[layer]
+
+    def follow(self, target: Tree, steps: Iterable[Step]) -> Generator[Progress, None, None]:
+        """Note that *steps* were made, and *target* is the tree after them."""
+        for changes in self._known.values():
+            yield from changes.follow(target, steps)
+
+    def forget(self) -> None:
+        """Forget everything: the target has become another tree."""
+        self._known.clear()
 
 
 class TargetChanges:

@@ -11,8 +11,9 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agentfsd.core.copyup import WantedAttributes
 from agentfsd.core.inode import LowerIdentity
-from agentfsd.core.transplant import WantedAttributes, attributes_of
+from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.repositories import gathering, logs_of_refs, merge_attributes, reading
