@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from agentfsd.core import origin, tree_diff
+from agentfsd.core import checked_out_refs, origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree, join
@@ -236,6 +236,9 @@ def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[i
         transplant.take(step.path, step.source, content=step.content, look=step.look)
         if not known:
             origin.carry(theirs, tree, step.path)
+        parent, _, name = step.path.rpartition(b"/")
+        if name == b"index" and parent:
+            checked_out_refs.keep(tree, tree.walk(parent))
         yield done, total, "applying"
     for done, path in enumerate(going, len(coming)):
         transplant.remove(path, only_empty=True)
