@@ -6,7 +6,7 @@ a list of steps for core/transplant.py.
 
 from collections.abc import Generator
 
-from agentfsd.core import tree_diff
+from agentfsd.core import origin, tree_diff
 from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
@@ -17,7 +17,7 @@ from agentfsd.history.target_changes import TargetChanges
 from agentfsd.repositories import fitting, merge_attributes
 from agentfsd.repositories.before import TreeBefore
 from agentfsd.repositories.gathering import Workshops
-from agentfsd.repositories.git_database_paths import Finder
+from agentfsd.repositories.git_database_paths import Finder, may_be_ref
 from agentfsd.repositories.joined_history import Manner
 from agentfsd.repositories.reading import at, has
 
@@ -52,8 +52,9 @@ def merge(
     _add_unseen(theirs, their_changes, [path for path in target.unseen if touches(wanted, path)])
     fitted = fitting.Fitted()
     if not wanted:
+        their_changes |= moved_refs(theirs, our_changes)
         manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
-        sides = fitting.Sides(TreeBefore(base, theirs), ours, theirs)
+        sides = fitting.Sides(TreeBefore(base, theirs, ours), ours, theirs)
         fitted = yield from fitting.fit(workshops, parts, sides, our_changes, their_changes, manner)
     for path in list(their_changes) if rules.way == "beside" else fitted.decided:
         our_changes.pop(path, None)
@@ -74,6 +75,33 @@ def merge(
         merger.decide(path)
         yield done, len(their_changes), "merging"
     return merger.outcome
+
+
+def moved_refs(theirs: Tree, our_changes: dict[bytes, EntryPair]) -> dict[bytes, EntryPair]:
+    """Return what the lower has got of git's refs since our side changed them, as changes of *theirs*, which shows the lower.
+
+    The index and the logs of these repositories are with them: our side is to follow.
+    """
+    found, finder = dict[bytes, EntryPair](), Finder(lambda name: has(theirs, name))
+    for path, pair in our_changes.items():
+        if may_be_ref(path) and (member := finder.member(path)) is not None and member.kind == "ref" and _moved(theirs, pair):
+            found[path] = EntryPair(path, None, at(theirs, path), ())
+    databases = {member.database for path in found if (member := finder.member(path)) is not None}
+    for path, pair in our_changes.items() if found else ():
+        member = finder.member(path)
+        if member is not None and member.database in databases and member.kind in ("index", "log") and _moved(theirs, pair):
+            found[path] = EntryPair(path, None, at(theirs, path), ())
+    return found
+
+
+def _moved(theirs: Tree, pair: EntryPair) -> bool:
+    """Return whether *theirs* shows what the lower has got at a path since our side changed it."""
+    if pair.within is None or pair.new is None:
+        return False
+    shown, name = at(theirs, pair.path), pair.path.rpartition(b"/")[2]
+    if shown is None or shown.has_own_data:
+        return False
+    return pair.within.lower_path is None or origin.has_moved(pair.within.tree, pair.within, name, pair.new)
 
 
 def _add_unseen(theirs: Tree, changes: dict[bytes, EntryPair], unseen: list[bytes]) -> None:
