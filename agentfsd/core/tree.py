@@ -26,6 +26,12 @@ NAME_MAX = 255  # bytes
 _XATTRS = msgspec.msgpack.Decoder(dict[bytes, bytes])
 
 
+_SHOWN_OF_LOWER = (
+    "id", "row_layer", "ino", "mode", "uid", "gid", "nlink", "rdev", "atime_ns", "mtime_ns", "ctime_ns", "btime_ns", "content",
+    "content_layer", "target", "xattrs", "lower_path", "lower", "linked",
+)  # fmt: skip
+
+
 class Inode:
     """A node of a Tree. ``id`` is 0 while no row stores the inode; until then everything is read from the lower.
 
@@ -108,6 +114,11 @@ class Inode:
         self.target, self.lower_path, self.linked = row.target, row.lower_path, bool(row.linked)
         self.xattrs = _XATTRS.decode(row.xattrs) if row.xattrs else {}
         self.lower = LowerIdentity(row.lower_ino, row.lower_dev, row.lower_size, row.lower_mtime, row.lower_ctime)
+
+    def show_lower(self, like: "Inode") -> None:
+        """Become what *like* is, which no row stores: the lower's. Open files stay open."""
+        for slot in _SHOWN_OF_LOWER:
+            setattr(self, slot, getattr(like, slot))
 
     def row(self, layer: int) -> InodeRow:
         """Return the row that stores the inode in *layer*."""
@@ -333,6 +344,7 @@ class Tree:
         """Move *inode* from the tree that this one replaces into this tree, in the place of *twin*, which is the same file."""
         inode.tree, inode.parent, inode.name = self, twin.parent, twin.name
         if not twin.id:
+            inode.show_lower(twin)
             for key in [key for key, known in self._by_lower.items() if known is twin]:
                 self._by_lower[key] = inode
             return

@@ -1,10 +1,12 @@
 """Merging branches in which agents use git: one history of all commits, and a working tree that git calls clean."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agentfsd.core import data
 from agentfsd.history.merge_records import Rules
 from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, commit, git, start
@@ -465,3 +467,23 @@ def test_conflicts_of_commits_are_shown_decided_and_marked_as_those_of_files(age
     assert "<<<<<<< marked\nby a\n=======\nby b\n>>>>>>> b\n" in (agents.work("marked") / "text").read_text()
     decided = agents.merge("b", into="main", rules=Rules("theirs")).decided
     assert [(source, *decision) for source, decision in decided] == [("b", b"text", "content", "b")]
+
+
+def test_a_file_that_is_open_while_a_merge_makes_it_the_real_directorys_again(agents: Agents) -> None:
+    """Of both sides' last messages ours stays, which is that of the real repository: nobody has committed there."""
+    agents.branch("one", "two")
+    agents.commit("one", {"a": "A\n"}, "one's")
+    place = agents.work("two")
+    git(place, "tag", "mine")
+    agents.keep("two")
+    agents.merge("one", into="two")
+    inode = agents.opened.tree("one").walk(b".git/COMMIT_EDITMSG")
+    data.open_(inode, os.O_RDWR)
+    assert agents.merge("two", into="one").how == "fast-forward"
+    assert data.read(inode, 100, 0) == b"start\n"
+    data.write(inode, b"S", 0)
+    data.release(inode)
+    assert agents.opened.read(".git/COMMIT_EDITMSG", "one") == b"Start\n"
+    assert agents.opened.overlay.fsck() == []
+    agents.opened.reopen()
+    assert agents.opened.read(".git/COMMIT_EDITMSG", "one") == b"Start\n"
