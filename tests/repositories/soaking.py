@@ -247,7 +247,8 @@ class Soak:
             return  # their files come as uncommitted changes
         if tidy and all_of and len({before[name].tips.get("HEAD") for name in [place, *all_of]}) == 1:
             here = all(name.startswith("refs/") for name in [before[place].tips.get("HEAD", "")])
-            meant = {f" D {name}" for name in self.removed[place]}  # not tracked then, and committed by the other one
+            removed = set[str]().union(*(self.removed[name] for name in [place, *all_of]))
+            meant = {f" D {name}" for name in removed}  # not tracked then, and committed by the other one
             wrong = [line for line in _of_files(after.status) if line not in meant]
             assert not here or not wrong, f"{place}: not clean after {what}: {after.status}"
 
