@@ -272,10 +272,18 @@ class Commits:
         merged.clashes = [clashes.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
 
     def settle(self, merged: MergedTrees, favor: str) -> bytes:
-        """Return the tree of a merge in which *favor* (ours, theirs or union) decides the conflicts."""
-        lines = []
+        """Return the tree of a merge in which *favor* (ours, theirs or union) decides the conflicts.
+
+        What one side renamed and the other one deleted stays: neither has deleted the new name.
+        """
+        lines, moved = [], {clash.path for clash in merged.clashes if clash.kind == "rename/delete"}
         for path, stages in merged.stages.items():
-            entry = stages.get(3 if favor == "theirs" else 2, NOTHING) if path in merged.whole else self._favourite(stages, favor)
+            if path in moved:
+                entry = stages.get(2) or stages.get(3) or NOTHING
+            elif path in merged.whole:
+                entry = stages.get(3 if favor == "theirs" else 2, NOTHING)
+            else:
+                entry = self._favourite(stages, favor)
             mode, oid = entry if entry.oid else (b"0", self.zero)
             lines.append(b"0 " + self.zero + b"\t" + path + b"\0")
             lines.append(mode + b" " + oid + b"\t" + path + b"\0")

@@ -248,3 +248,30 @@ def test_a_committed_file_that_looks_like_one_that_both_removed(agents: Agents, 
     assert (place / "new").exists()
     assert not (place / "old").exists()
     assert git(place, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("favor", ["ours", "theirs"])
+@pytest.mark.parametrize("committed", [True, False])
+def test_no_favoured_side_removes_a_new_name_of_what_it_removed(agents: Agents, favor: str, committed: bool) -> None:
+    text = "".join(f"line {number}\n" for number in range(20))
+    commit(agents.lower, {"old": text}, "person's")
+    place = agents.work("one")
+    if committed:
+        git(place, "mv", "old", "new")
+        git(place, "commit", "-qm", "moves")
+    else:
+        (place / "old").rename(place / "new")
+    agents.keep("one")
+    place = agents.work("two")
+    git(place, "rm", "-q", "old") if committed else (place / "old").unlink()
+    git(place, "commit", "-qm", "two's", "--allow-empty")
+    agents.keep("two")
+    for name in ("one", "two"):
+        agents.opened.overlay.branches.create(f"of-{name}", name)
+    for source, into in (("one", "two"), ("of-two", "of-one")):
+        assert [found.kind for found in agents.merge(source, into=into).conflicts] == ["rename/delete"]
+        merged = agents.merge(source, into=into, rules=Rules(favor=favor))  # type: ignore[arg-type]
+        assert [(found.path, found.winner) for _, found in merged.decided] == [(b"new", "")]
+        place = shown(agents, into)
+        assert ((place / "new").read_text(), (place / "old").exists()) == (text, False)
+        assert git(place, "status", "--porcelain") == ("" if committed else " D old\n?? new")
