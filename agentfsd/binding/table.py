@@ -106,6 +106,11 @@ class Bindings:
         if not self._forks.listening and self._forks.listen():
             self._watched.watch_events(self._forks.fd)
 
+    @property
+    def forks_fd(self) -> int:
+        """A descriptor that is readable when there are process events; -1 as long as nobody is bound."""
+        return self._forks.fd
+
     def drain(self) -> None:
         """Process the kernel's process events. Call often enough that its buffer does not overflow."""
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -125,6 +130,7 @@ class Bindings:
         self._read_forks()
         if self._forks.lost:
             self._forks.lost = False
+            log.info("the kernel dropped process events: new processes are looked for in /proc")
             if was_bound or self.branches():  # else nobody can have escaped
                 self._search(self._current_ns)
         self._set_current(now_ns)

@@ -61,6 +61,7 @@ from agentfsd.types import BranchView
 log = logging.getLogger("agentfsd")
 
 _REAP_EVERY_S = 0.5
+_FORKS_EVERY_S = 0.04  # most systems let an ordinary user have 450 process events wait: as many as 225 processes
 _REAP_AGAIN_S = 10.0  # after a failure
 _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
@@ -239,6 +240,7 @@ class Daemon:
             await nursery.start(self._watch_signals)
             nursery.start_soon(self.server.serve, listen(self.state.socket))
             nursery.start_soon(self._reap)
+            nursery.start_soon(self._follow_forks)
             nursery.start_soon(self._watch_room)
             if self.held.backstore.persistent:
                 nursery.start_soon(Maintenance(self.store, self.overlay, self.held.place).run)
@@ -325,6 +327,16 @@ class Daemon:
         while self.watch.fd >= 0:
             await trio.lowlevel.wait_readable(self.watch.fd)
             self.mount.connections.lower_changed()
+
+    async def _follow_forks(self) -> None:
+        """Take the kernel's process events also while nobody asks anything, before their buffer overflows."""
+        while True:
+            if self.bindings.forks_fd < 0:
+                await trio.sleep(_REAP_EVERY_S)
+                continue
+            await trio.lowlevel.wait_readable(self.bindings.forks_fd)
+            await trio.sleep(_FORKS_EVERY_S)  # many at once
+            self.bindings.drain()
 
     async def _reap(self) -> None:
         """Free unreferenced contents, a little at a time."""
