@@ -20,6 +20,7 @@ from agentfsd.linux import home_directory
 from agentfsd.state import daemon_records, state_directory
 from agentfsd.state.state_directory import StateDirectory
 
+_FUSE_CONTROL = "fusectl"  # a write to NUMBER/abort in it ends a mount
 _TEMPORARY = ("/tmp", "/var/tmp")
 _RESOLVER = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/connman/resolv.conf")
 
@@ -144,6 +145,9 @@ def _covers(
             covers.setdefault(place, Cover(place, renamed, path in registries))
     for path in others:
         covers.setdefault(path, Cover(path, is_mount=True))
+    for mounted in table:
+        if mounted.fstype == _FUSE_CONTROL:
+            covers.setdefault(mounted.mountpoint, Cover(mounted.mountpoint))
     harmless = {path: cover for path, cover in covers.items() if not any(_hides(path, place) for place in shown)}
     return [cover for path, cover in harmless.items() if not _is_inside_another(path, harmless)]
 
