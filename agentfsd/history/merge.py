@@ -10,16 +10,19 @@ from agentfsd.core import origin, tree_diff
 from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.history.merge_records import MergeOutcome, PathConflict, Rules, Step
+from agentfsd.history.merge_records import IGNORED, MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.path_merger import PathMerger
 from agentfsd.history.paths import touches
 from agentfsd.history.target_changes import TargetChanges
-from agentfsd.repositories import fitting, merge_attributes
+from agentfsd.repositories import fitting, ignored_files, merge_attributes
 from agentfsd.repositories.before import TreeBefore
+from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, may_be_ref
 from agentfsd.repositories.joined_history import Manner
 from agentfsd.repositories.reading import at, has
+
+_IGNORABLE = ("add/add", "content", "binary", "attributes", "modify/delete", "symlink", "special")
 
 Steps = Generator[tuple[int, int, str], None, MergeOutcome]
 
@@ -74,7 +77,19 @@ def merge(
     for done, path in enumerate(sorted(their_changes)):
         merger.decide(path)
         yield done, len(their_changes), "merging"
+    yield from _keep_ignored(workshops.place, merger.outcome, (ours, theirs), fitted.clashes, names[0])
     return merger.outcome
+
+
+def _keep_ignored(
+    place: str, outcome: MergeOutcome, trees: tuple[Tree, Tree], of_git: list[Clash], ours: str
+) -> Generator[tuple[int, int, str], None, None]:  # fmt: skip
+    """Decide conflicts of files that git ignores on both sides: each keeps its own, as in two checkouts."""
+    told = {clash.path for clash in of_git}
+    paths = [found.path for found in outcome.conflicts if found.path not in told and found.kind in _IGNORABLE]
+    ignored = (yield from ignored_files.find(place, trees, paths)) if paths else set[bytes]()
+    outcome.conflicts = [found for found in outcome.conflicts if found.path not in ignored]
+    outcome.decided += [MergeDecision(path, IGNORED, ours) for path in sorted(ignored)]
 
 
 def moved_refs(theirs: Tree, our_changes: dict[bytes, EntryPair]) -> dict[bytes, EntryPair]:

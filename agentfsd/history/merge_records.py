@@ -10,6 +10,8 @@ from agentfsd.core.copyup import WantedAttributes
 from agentfsd.core.tree import Inode
 from agentfsd.repositories.joined_history import Way
 
+IGNORED = "ignored"  # the kind of a decision about a file that git ignores on both sides
+
 Favor = Literal["", "ours", "theirs", "union"]
 
 

@@ -195,8 +195,8 @@ class MergedPath(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A path that the target and ``source`` had both changed, and that ours, theirs or union decided.
 
-    ``kind``: as in Conflict, or markers (conflict markers were left in the file). ``winner``: the branch that has it its way;
-    "" for both.
+    ``kind``: as in Conflict, or markers (conflict markers were left in the file), or ignored (git ignores the file on both sides,
+    and it stays as the target has it). ``winner``: the branch that has it its way; "" for both.
     """
 
     source: str
