@@ -205,11 +205,15 @@ class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class UndoEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds what was before."""
+    """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds what was before.
+
+    ``committed``: a branch that was committed into the real directory later, which stays as it is; "" if none was.
+    """
 
     kind: str
     branch: str
     snapshot: str
+    committed: str = ""
 
 
 class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):

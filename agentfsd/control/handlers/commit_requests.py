@@ -119,6 +119,8 @@ async def _keep_up(
     branch_id, seen, once = note["branch"], int(note["layer"]), note.get("id", "")
     with trio.CancelScope(shield=True):
         await drive(settling.settle(services.overlay, branch_id, seen, same, whole=whole, once=once), context)
+        if services.overlay.refs.exists(branch_id):
+            services.overlay.undo_log.note_commit(services.overlay.refs.branch(branch_id).name)
         try:
             if outcome.clean is not None:
                 await trio.to_thread.run_sync(outcome.clean)
