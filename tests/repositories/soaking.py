@@ -240,6 +240,7 @@ class Soak:
         assert not gone, f"{place}: unreachable after {what}: {gone}"
         meant = self.removed[place].union(*(self.removed[name] for name in [REAL, *sources]))  # branches show REAL's, too
         gone = before[place].files.union(*(before[name].files - real.files for name in all_of)) - after.files - meant
+        gone -= {name for name in gone if name.startswith("moved-") and name in _decided(what)}  # the other side moved it elsewhere
         assert not gone, f"{place}: files gone after {what}: {gone}"
         tidy = all(not _of_files(before[name].status) for name in [place, *all_of])
         if "no commit in common" in what:
@@ -265,6 +266,12 @@ class Soak:
             self.merge(kill=what.startswith("kill"))
         else:
             self.commit(kill=what.startswith("kill"))
+
+
+def _decided(said: str) -> set[str]:
+    """The paths of the conflicts that --ours or --theirs decided, as the command has told them."""
+    lines = [line for line in said.splitlines() if " decided for " in line]
+    return {name for line in lines for name in line.rpartition(": ")[2].split(", ")}
 
 
 def _of_files(status: list[str]) -> list[str]:
