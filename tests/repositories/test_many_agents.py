@@ -69,9 +69,7 @@ def test_an_index_that_git_refreshed_at_the_mount_point_is_no_change_to_build_on
     assert git(mounted.lower, "status", "--porcelain") == ""
 
 
-def test_undo_says_that_a_later_commit_into_the_real_directory_stays(
-    tmp_path: Path, make_mount: Callable[..., Mounted]
-) -> None:
+def test_undo_says_that_a_later_commit_into_the_real_directory_stays(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
     lower = tmp_path / "lower"
     start(lower, {"a": "a"})
     mounted = make_mount(lower)
