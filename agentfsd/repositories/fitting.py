@@ -361,11 +361,18 @@ class _Fitter:
                 made = None
             else:
                 entry = logs_of_refs.entry(moved[name], joined.who) if name in moved else b""
-                made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry, under=name == b"logs/refs/stash")
+                is_stash = name == b"logs/refs/stash"
+                first = self._stash_that_no_log_has(joined) if is_stash and name in moved else b""
+                made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry, under=is_stash, first=first)
             if made is None and ours is not None:
                 self._remove(name)
             elif made is not None and made != ours:
                 self._write(name, made)
+
+    def _stash_that_no_log_has(self, joined: Joined) -> bytes:
+        """Return a line for our newest stash: `git reflog expire` leaves nothing but the ref, which is about to move."""
+        tip = self._ours.refs.get(b"refs/stash", b"")
+        return logs_of_refs.entry(MovedRef(b"", tip, "a stash"), joined.who) if tip else b""
 
     def _take_index(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
         theirs = self._theirs.resolve(b"HEAD")

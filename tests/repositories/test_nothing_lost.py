@@ -275,3 +275,22 @@ def test_no_favoured_side_removes_a_new_name_of_what_it_removed(agents: Agents, 
         place = shown(agents, into)
         assert ((place / "new").read_text(), (place / "old").exists()) == (text, False)
         assert git(place, "status", "--porcelain") == ("" if committed else " D old\n?? new")
+
+
+def test_a_stash_whose_log_has_expired_stays_beneath_a_newer_one(agents: Agents) -> None:
+    place = agents.work("one")
+    (place / "a").write_text("stashed\n")
+    git(place, "stash", "-q")
+    old = git(place, "rev-parse", "refs/stash")
+    agents.keep("one")
+    agents.merge("one", into="two")
+    place = agents.work("two")
+    git(place, "reflog", "expire", "--expire=now", "--all")
+    agents.keep("two")
+    place = agents.work("one")
+    (place / "a").write_text("stashed again\n")
+    git(place, "stash", "-q")
+    new = git(place, "rev-parse", "refs/stash")
+    agents.keep("one")
+    assert agents.merge("one", into="two").conflicts == []
+    assert git(shown(agents, "two"), "log", "-g", "--format=%H", "refs/stash").split() == [new, old]
