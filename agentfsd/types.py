@@ -188,6 +188,13 @@ class Backstore(Protocol):
         """
         ...
 
+    def share(self, object_id: int, new_id: int) -> bool:
+        """Gives an object that nobody writes any more a second number. False if that cannot be: clone() it then.
+
+        Removing one number leaves the content under the other. FileExistsError as create() has it.
+        """
+        ...
+
     def remove(self, object_id: int) -> None:
         """Forgets an object (no error when it is gone already); descriptors that are open keep working."""
         ...

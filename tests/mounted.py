@@ -69,15 +69,6 @@ def needs_interposing(mounted: "Mounted") -> None:
     mounted.cli("interpose set", "enabled=on", "min_read_bytes=1")
 
 
-def _still_has_files(pid: int) -> bool:
-    """Whether a killed process may still hold its descriptors: its first thread may have ended before the others."""
-    try:
-        threads = [Path(f"/proc/{pid}/task/{tid}/stat").read_text() for tid in os.listdir(f"/proc/{pid}/task")]
-    except (FileNotFoundError, ProcessLookupError):
-        return os.path.exists(f"/proc/{pid}")
-    return any(thread.rpartition(") ")[2][0] not in "ZX" for thread in threads)
-
-
 def kill_for_good(record: registry.DaemonRecord) -> None:
     """SIGKILL for a daemon, and before for what would start the next one."""
     for number, ticks in ((record.keeper, record.keeper_ticks), (record.pid, record.start_ticks)):
@@ -139,8 +130,9 @@ class Mounted:
         """SIGKILL, as the kernel's OOM killer would."""
         record = self.record()
         kill_for_good(record)
-        deadline = time.monotonic() + 10
-        while os.path.exists(f"/proc/{record.pid}/task") and _still_has_files(record.pid) and time.monotonic() < deadline:
+        deadline = time.monotonic() + 30
+        while record.alive():
+            assert time.monotonic() < deadline, "the killed daemon does not end"
             time.sleep(0.005)
 
     def fsck(self) -> list[str]:

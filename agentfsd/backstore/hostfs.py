@@ -197,6 +197,18 @@ class HostBackstore:
         self._synced.discard(shard)
         return name
 
+    def share(self, object_id: int, new_id: int) -> bool:
+        """Both numbers are hard links. False where there are none (FAT), or too many, or the new number's shard is missing."""
+        try:
+            self.stat(object_id)
+            os.link(_name(object_id), _name(new_id), src_dir_fd=self._root, dst_dir_fd=self._root, follow_symlinks=False)
+        except FileExistsError:
+            raise
+        except OSError:
+            return False
+        self._synced.discard(_shard(new_id))
+        return True
+
     def reopen(self, name: str, flags: int) -> int:
         """See ContentFile.reopen."""
         writes = flags & os.O_ACCMODE != os.O_RDONLY

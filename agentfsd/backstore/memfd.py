@@ -182,6 +182,10 @@ class MemoryBackstore:
             self.let_go(held)
             raise
 
+    def share(self, object_id: int, new_id: int) -> bool:
+        """Always False: each number has a descriptor of its own."""
+        return False
+
     def _fill(self, source_fd: int, held: _Object) -> None:
         size_bytes = data_bytes(source_fd)
         with self._lock:

@@ -10,13 +10,14 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 
 from agentfsd.binding import lost_forks, procfs
 from agentfsd.binding.binding_records import BindingRecords, Record
 from agentfsd.binding.fork_watch import ForkWatch
+from agentfsd.binding.heritage import Heritage, left_by
+from agentfsd.binding.unseen_descendants import UnseenDescendants
 from agentfsd.binding.watched_processes import WatchedProcess, WatchedProcesses
 
 log = logging.getLogger(__name__)
@@ -35,13 +36,6 @@ class BoundProcess:
     since_ns: int
 
 
-class _Heritage(NamedTuple):
-    """What a process inherits: a branch, and the process (pid, start time) that was bound to it explicitly."""
-
-    branch_id: str
-    heir_of: tuple[int, int]
-
-
 class Bindings:
     """The bindings of one daemon. Single-threaded. Holds a pidfd for each live process, and each further thread, that it saw.
 
@@ -54,8 +48,7 @@ class Bindings:
         self._watched = WatchedProcesses(self._follow_forks, self._inherit, self._was_met, self._has_ended)
         self._find, self._processes = self._watched.find, self._watched.processes
         self._forks = ForkWatch()
-        self._unseen: dict[int, Record] = {}  # descendants of bound processes that have sent no request yet
-        self._threaded: set[int] = set()  # those of them that have started threads
+        self._unseen = UnseenDescendants(self._watched, records)
         self._ancestors: dict[int, int] = {}  # pid -> start time: free, and the kernel may give them orphans of bound ones
         self._current_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # all forks before are known
         self._own_pid = os.getpid()
@@ -90,19 +83,15 @@ class Bindings:
     def _inherit(self, known: WatchedProcess, parent_pid: int) -> None:
         if known.pid == self._own_pid:
             return  # a run may have started the daemon, which is in no branch
-        record = self._unseen.get(known.pid)
-        if record is not None and not record.is_of(known.started):
-            self._unexpect(known.pid)  # of an earlier process with that number
-            record = None
-        heritage = _of(record)
+        self._unseen.forget_earlier(known.pid, known.started)
+        heritage = self._unseen.heritage_of(known.pid, known.started)
         if heritage is None and parent_pid > 1:
-            heritage = _left_by(self._processes.get(parent_pid) or self._watched.meet(parent_pid))
+            heritage = left_by(self._processes.get(parent_pid) or self._watched.meet(parent_pid))
         if heritage is not None:
             known.branch_id, known.heir_of = heritage
 
     def _was_met(self, known: WatchedProcess) -> None:
-        self._unseen.pop(known.pid, None)
-        self._threaded.discard(known.pid)
+        self._unseen.was_met(known.pid)
         if known.branch_id is not None:
             self._keep(known)
 
@@ -110,12 +99,17 @@ class Bindings:
         if self._records is not None and known.pid not in self._unseen:  # else its number has a new process already
             self._records.drop(known.pid)
 
-    # -- descendants that have sent no request yet
+    # -- forks
 
     def _watch_forks(self) -> None:
         """Listen for forks from the first binding on, so that a process which forks twice keeps its branch."""
         if not self._forks.listening and self._forks.listen():
             self._watched.watch_events(self._forks.fd)
+
+    @property
+    def forks_fd(self) -> int:
+        """A descriptor that is readable when there are process events; -1 as long as nobody is bound."""
+        return self._forks.fd
 
     def drain(self) -> None:
         """Process the kernel's process events. Call often enough that its buffer does not overflow."""
@@ -136,41 +130,13 @@ class Bindings:
         self._read_forks()
         if self._forks.lost:
             self._forks.lost = False
+            log.info("the kernel dropped process events: new processes are looked for in /proc")
             if was_bound or self.branches():  # else nobody can have escaped
                 self._search(self._current_ns)
         self._set_current(now_ns)
 
     def _read_forks(self) -> None:
-        replaced: set[int] = set()  # numbers of processes that we watched, which later processes have
-        since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        for parent, pid, at_ns in self._forks.news():
-            if parent == pid:
-                if pid in self._unseen:
-                    self._threaded.add(pid)
-                continue
-            if pid in self._threaded:
-                self._threaded.discard(pid)
-                if not parent and pid in self._unseen and self._watched.meet(pid) is not None:
-                    continue  # only its first thread has ended; else its pidfd says so at once
-            self._unexpect(pid)
-            if not parent:
-                continue
-            if pid in self._processes:
-                replaced.add(pid)
-            heritage = _of(self._unseen.get(parent))
-            if heritage is None and parent not in replaced:
-                heritage = _left_by(self._processes.get(parent))
-            if heritage is not None:
-                self._expect(Record(pid, 0, at_ns + since_boot_ns, heritage.branch_id, heir_of=heritage.heir_of))
-
-    def _expect(self, record: Record) -> None:
-        self._unseen[record.pid] = record
-        if self._records is not None:
-            self._records.put(record)
-
-    def _unexpect(self, pid: int) -> None:
-        if self._unseen.pop(pid, None) is not None and self._records is not None:
-            self._records.drop(pid)
+        self._unseen.follow(self._forks.news())
 
     # -- after a time in which nobody followed forks
 
@@ -200,7 +166,7 @@ class Bindings:
     def _revive(self, record: Record, process: procfs.Process) -> None:
         known = self._watched.revive(record.pid, process.started)
         if known is None:  # it has ended, or there is no descriptor for it
-            self._unseen[record.pid] = record
+            self._unseen.put_back(record)
             return
         known.branch_id, known.children_branch_id = record.branch_id or None, record.children_branch_id or None
         known.explicit, known.heir_of = record.explicit, record.heir_of
@@ -221,10 +187,7 @@ class Bindings:
             )  # fmt: skip
 
     def _search_once(self, since_ns: int) -> set[int]:
-        for pid, record in list(self._unseen.items()):
-            process = procfs.read(pid)
-            if process is None or not record.is_of(process.started):
-                self._unexpect(pid)
+        self._unseen.forget_ended()
         search = lost_forks.Search(since_ns, self._own_pid, self._left_by_process, self._ancestors, self._is_marked_only())
         doubtful = set()
         for process in lost_forks.started_since(since_ns):
@@ -240,27 +203,27 @@ class Bindings:
             verdict = search.judge(process)
             if verdict is None:
                 continue
-            heritage = verdict if isinstance(verdict, _Heritage) else _Heritage(IN_DOUBT, (verdict.pid, verdict.started))
+            heritage = verdict if isinstance(verdict, Heritage) else Heritage(IN_DOUBT, (verdict.pid, verdict.started))
             if heritage.branch_id == IN_DOUBT:
                 doubtful.add(process.pid)
             self._give(process, known, heritage)
         return doubtful
 
-    def _give(self, process: procfs.Process, known: WatchedProcess | None, heritage: _Heritage) -> None:
+    def _give(self, process: procfs.Process, known: WatchedProcess | None, heritage: Heritage) -> None:
         if known is None:
-            self._expect(Record(process.pid, process.started, 0, heritage.branch_id, heir_of=heritage.heir_of))
+            self._unseen.add(Record(process.pid, process.started, 0, heritage.branch_id, heir_of=heritage.heir_of))
             if not self._forks.listening:
                 self._watched.meet(process.pid)  # its pidfd says when it ends
         else:
             known.branch_id, known.heir_of = heritage
             self._keep(known)
 
-    def _left_by_process(self, process: procfs.Process) -> "_Heritage | None":
-        record = self._unseen.get(process.pid)
-        if record is not None and record.is_of(process.started):
-            return _of(record)
+    def _left_by_process(self, process: procfs.Process) -> Heritage | None:
+        heritage = self._unseen.heritage_of(process.pid, process.started)
         known = self._processes.get(process.pid)
-        return _left_by(known) if known is not None and known.started == process.started else None
+        if heritage is not None or known is None or known.started != process.started:
+            return heritage
+        return left_by(known)
 
     def _is_marked_only(self) -> bool:
         return self._records is not None and not self._records.has_unmarked
@@ -282,7 +245,7 @@ class Bindings:
         if self._records is None:
             return
         wanted = {pid: Record(pid, started, 0, "", ancestor=True) for pid, started in self._ancestors.items()}
-        wanted |= self._unseen
+        wanted |= {record.pid: record for record in self._unseen}
         wanted |= {
             pid: self._record_of(known) for pid, known in self._processes.items() if known.branch_id or known.children_branch_id
         }
@@ -325,10 +288,7 @@ class Bindings:
         self._meet_descendants(known)
         known.branch_id, known.explicit, known.heir_of = branch_id, True, heir_of
         known.since_ns = time.time_ns()
-        self._unseen = {
-            number: msgspec.structs.replace(record, branch_id=branch_id) if record.heir_of == known.heir_of else record
-            for number, record in self._unseen.items()
-        }
+        self._unseen.give(known.heir_of, branch_id)
         self._hand_down()
         self._note_ancestors(known)
         self._write_records()
@@ -357,7 +317,7 @@ class Bindings:
         if known.branch_id == IN_DOUBT:
             self._ancestors[known.pid] = known.started  # kept as free
         heirs = [heir for heir in self._processes.values() if heir.heir_of == heir_of]
-        unseen = [record for record in self._unseen.values() if record.heir_of == heir_of]
+        unseen = [record for record in self._unseen if record.heir_of == heir_of]
         self._release(lambda heir: heir.heir_of == heir_of)
         self._hand_down()
         if known.branch_id is not None:  # that of an ancestor: orphans of the process have it, too
@@ -365,7 +325,7 @@ class Bindings:
                 if heir.branch_id is None:
                     heir.branch_id, heir.heir_of = known.branch_id, known.heir_of
             for record in unseen:
-                self._unseen[record.pid] = msgspec.structs.replace(record, branch_id=known.branch_id, heir_of=known.heir_of)
+                self._unseen.put_back(msgspec.structs.replace(record, branch_id=known.branch_id, heir_of=known.heir_of))
         self._write_records()
         return True
 
@@ -380,7 +340,7 @@ class Bindings:
 
     def _release(self, chosen: Callable[[WatchedProcess | Record], bool]) -> int:
         count = 0
-        self._unseen = {pid: record for pid, record in self._unseen.items() if not chosen(record)}
+        self._unseen.release(chosen)
         for known in list(self._processes.values()):
             if known.branch_id is not None and chosen(known):
                 known.branch_id, known.explicit, known.heir_of = None, False, (0, 0)
@@ -403,7 +363,7 @@ class Bindings:
         seen = procfs.read(pid)
         if seen is None or seen.parent <= 1:
             return known  # its parent has gone: what it inherited when it was seen stays
-        heritage = _left_by(self._settle(seen.parent, done) or self._watched.meet(seen.parent))
+        heritage = left_by(self._settle(seen.parent, done) or self._watched.meet(seen.parent))
         if heritage is not None and known.pid != self._own_pid:
             known.branch_id, known.heir_of = heritage
         return known
@@ -414,7 +374,7 @@ class Bindings:
 
     def sees_other_than(self, branch_id: str) -> bool:
         """Return whether any process may be bound to another branch."""
-        if any(record.branch_id != branch_id for record in self._unseen.values()):
+        if any(record.branch_id != branch_id for record in self._unseen):
             return True
         return any(known.branch_id not in (None, branch_id) or known.children_branch_id for known in self._processes.values())
 
@@ -424,7 +384,7 @@ class Bindings:
 
     def branches(self) -> set[str]:
         """Return every branch to which a process may be bound."""
-        bound = {record.branch_id for record in self._unseen.values()}
+        bound = {record.branch_id for record in self._unseen}
         for known in self._processes.values():
             bound |= {branch_id for branch_id in (known.branch_id, known.children_branch_id) if branch_id is not None}
         return bound
@@ -432,24 +392,11 @@ class Bindings:
     def bindings(self) -> list[BoundProcess]:
         """Return every live bound process that we know, in order of process id."""
         self._find(0)
-        for pid in list(self._unseen):
-            self._watched.meet(pid)
+        for record in self._unseen:
+            self._watched.meet(record.pid)
         processes = []
         for known in self._processes.values():
             seen = procfs.read(known.pid) if known.branch_id is not None else None
             if seen is not None and known.branch_id is not None and procfs.runs(seen):
                 processes.append(BoundProcess(known.pid, known.branch_id, known.explicit, seen.command, known.since_ns))
         return sorted(processes, key=lambda binding: binding.pid)
-
-
-def _of(record: Record | None) -> _Heritage | None:
-    return _Heritage(record.branch_id, record.heir_of) if record is not None else None
-
-
-def _left_by(parent: WatchedProcess | None) -> _Heritage | None:
-    """Return what the processes that *parent* starts inherit."""
-    if parent is None:
-        return None
-    if parent.children_branch_id is not None:
-        return _Heritage(parent.children_branch_id, (parent.pid, parent.started))
-    return _Heritage(parent.branch_id, parent.heir_of) if parent.branch_id is not None else None

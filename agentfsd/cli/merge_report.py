@@ -8,6 +8,7 @@ from agentfs_client import wire
 from agentfsd.cli.command_base import plain
 from agentfsd.cli.output import printing
 
+IGNORED = "ignored"  # the kind of decision about files that git ignores
 EXECUTED = "executed"  # the kind of conflict that only --hooks decides
 IN_GIT = {"repository", "locked"}  # what only git or a person settles: the message says how
 _NO_FILES = {*IN_GIT, "under-way", "history"}
@@ -89,7 +90,13 @@ def _show_conflicts(result: wire.MergeReply, *, dry_run: bool) -> None:
 
 
 def _show_decisions(decided: list[wire.Decision], *, dry_run: bool) -> None:
+    ignored = [decision for decision in decided if decision.kind == IGNORED]
     by_winner = sorted(decided, key=lambda decision: (decision.kind == "markers", decision.winner, decision.path))
+    by_winner = [decision for decision in by_winner if decision.kind != IGNORED]
+    if ignored:
+        count = printing.plural(len({decision.path for decision in ignored}), "file")
+        verb = "would stay" if dry_run else "stay" if len({decision.path for decision in ignored}) > 1 else "stays"
+        printing.note(f"{count} that git ignores {verb} as in {ignored[0].winner}: {_paths(ignored)}")
     for (marked, winner), group in groupby(by_winner, key=lambda decision: (decision.kind == "markers", decision.winner)):
         decisions = list(group)
         count = printing.plural(len(decisions), "file" if marked else "conflict")

@@ -12,11 +12,13 @@ from typing import NamedTuple
 from agentfsd.core import tree_diff
 from agentfsd.core.lower_stamps import LowerStamps, StampedLower
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.rows import BranchRow
 from agentfsd.repositories.git_internals import GitInternals
+from agentfsd.repositories.reading import at
 from agentfsd.repositories.telling import Told, tell
 
 MOST_STORED = 10_000  # stored files and names of a branch that are compared to count its changes
@@ -111,7 +113,7 @@ class ChangeCounts:
         if row is None or layer_rows.hold_more(overlay.parts.store, _layers(overlay, row), _FEW_STORED):
             return False
         count = yield from self.of(overlay, branch_id, Budget())
-        moved = any(told.ahead or told.behind or told.refs for told in count.repositories)
+        moved = any(told.ahead or told.refs or (told.behind and not _was_left(overlay, row, told)) for told in count.repositories)
         return count.counted and not count.changed and not moved
 
     def _count(self, overlay: Overlay, branch_id: str) -> Generator[Progress, None, ChangeCount | None]:
@@ -173,6 +175,14 @@ class _Spending:
 
     def __exit__(self, *_: object) -> None:
         self._budget.spend(time.monotonic() - self._began)
+
+
+def _was_left(overlay: Overlay, row: BranchRow, told: Told) -> bool:
+    """Return whether a git branch lacks commits only because the lower has got them, and the overlay's branch keeps its ref."""
+    path = join(told.path, f".git/refs/heads/{told.branch}".encode())
+    with overlay.trees.pinned(row.head, read_only=True) as tree:
+        old, new, within = at(overlay.trees.side(None), path), at(tree, path), at(tree, path.rpartition(b"/")[0])
+        return tree_diff.only_lower_moved(EntryPair(path, old, new, ("content",), within))
 
 
 def _row(overlay: Overlay, branch_id: str) -> BranchRow | None:

@@ -41,8 +41,17 @@ class HomeLayers(Protocol):
     async def open(self, branch_id: str, home: str) -> HomeView:
         """Return a mount of *home* with a branch's changes. Refusal if there is none to be had."""
 
-    def discard(self, branch_id: str) -> None:
-        """Discard a branch's changes."""
+    def has_changes(self, branch_id: str) -> bool:
+        """Return whether a branch has any."""
+
+    def discard(self, branch_id: str, kept: str = "") -> None:
+        """Discard a branch's changes; with *kept*, the name of a snapshot, bring_back() brings them back."""
+
+    def check_return(self, branch_id: str, kept: str) -> None:
+        """Raise Refusal if bring_back() would lose newer changes."""
+
+    def bring_back(self, branch_id: str, kept: str) -> None:
+        """Bring back what discard() has kept with that snapshot, if anything."""
 
 
 class CommitTurn:

@@ -9,7 +9,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from agentfsd.core import inode_stat, origin
 from agentfsd.core.content_objects import clone_object, create_object
@@ -133,7 +133,7 @@ def load_lower_attributes(tx: Transaction, inode: Inode) -> None:
         raise OSError(errno.ESTALE, "the lower file has gone")
     tx.set(
         inode,
-        ino=inode.ino or tree.shown_ino(tree.identify(status)),
+        ino=inode.ino or tree.identify(status).shown_ino,
         mode=status.st_mode,
         uid=status.st_uid,
         gid=status.st_gid,
@@ -300,23 +300,34 @@ def open_lower(inode: Inode) -> int:
         raise OSError(errno.ESTALE, "the lower file has gone") from None
 
 
-def replace_content(inode: Inode, number: int, content: ContentFile) -> None:
-    """Replace a file's content with a new, complete object. An error removes the object."""
+class WantedAttributes(NamedTuple):
+    """The attributes that a file is to have. Times in ns."""
+
+    mode: int
+    uid: int
+    gid: int
+    xattrs: dict[bytes, bytes]
+    atime_ns: int
+    mtime_ns: int
+
+
+def replace_content(inode: Inode, number: int, content: ContentFile, look: WantedAttributes | None = None) -> None:
+    """Replace a file's content with a new, complete object. An error removes the object. *look*: new attributes, if any."""
     try:
-        _install(inode, number, content)
+        _install(inode, number, content, look)
     except BaseException:
         content.close()
         inode.tree.backstore.remove(number)
         raise
 
 
-def _install(inode: Inode, number: int, content: ContentFile) -> None:
-    """Make a complete object the inode's content, in one transaction, and keep the inode's times.
+def _install(inode: Inode, number: int, content: ContentFile, look: WantedAttributes | None = None) -> None:
+    """Make a complete object the inode's content, in one transaction, and keep the inode's times, unless *look* has others.
 
     An old object that the head layer owns becomes garbage.
     """
     tree, garbage = inode.tree, inode.content if is_owned(inode) else 0
-    old = inode_stat.attributes(inode)
+    old = look or inode_stat.attributes(inode)
     content.utime(old.atime_ns, old.mtime_ns)
     if inode.nlink == 0 or tree.detached:  # no name leads here: the object lives as long as it is open
         with tree.store.transaction():
@@ -330,6 +341,8 @@ def _install(inode: Inode, number: int, content: ContentFile) -> None:
             tree.store.put_object(number, tree.head)
             if garbage:
                 tree.store.put_object(garbage, GARBAGE)
+            if look is not None:
+                set_look(tx, inode, look)
             tx.set(inode, content=number, content_layer=tree.head)
             save(tx, inode)
     inode.release_files()
@@ -337,6 +350,12 @@ def _install(inode: Inode, number: int, content: ContentFile) -> None:
         inode.file = content
     else:
         content.close()
+
+
+def set_look(tx: Transaction, inode: Inode, look: WantedAttributes) -> None:
+    """Set an inode's attributes, except its type."""
+    tx.set(inode, mode=stat.S_IFMT(inode.mode) | stat.S_IMODE(look.mode), uid=look.uid, gid=look.gid, xattrs=look.xattrs)
+    tx.set(inode, atime_ns=look.atime_ns, mtime_ns=look.mtime_ns, ctime_ns=change_time_ns(inode))
 
 
 def _note_origin(tx: Transaction, inode: Inode) -> None:

@@ -84,7 +84,7 @@ def make(
         with tree.store.transaction() as tx:
             materialize(tx, directory, itself=False)
             inode.id = tree.store.next_id("inode")
-            inode.ino = tree.new_ino(inode.id)
+            inode.ino = NEW_INO_BASE + inode.id
             if inode.content:
                 tree.store.put_object(inode.content, tree.head)
             save(tx, inode)
@@ -133,7 +133,7 @@ def tmpfile(tree: Tree, directory: Inode, mode: int, owner: Owner) -> Inode:
         raise FileNotFoundError(errno.ENOENT, "the directory was removed")
     inode = _new_inode(tree, directory, b"", mode, owner)
     inode.nlink, inode.content_layer = 0, tree.head
-    inode.ino = tree.new_ino(tree.store.next_id("inode"))
+    inode.ino = NEW_INO_BASE + tree.store.next_id("inode")
     inode.parent, inode.linkable = None, True
     number = tree.store.next_id("object")
     inode.file = create_object(tree, number)

@@ -7,6 +7,7 @@ ROOT_ID = 1
 # Inode numbers of files made in the overlay start here: above any number that a lower uses, and below 2**53. Programs that
 # keep inode numbers in a double (Node.js) can then still tell two files apart.
 NEW_INO_BASE = 1 << 52
+_FOREIGN_INO_BASE = 1 << 51  # those shown for objects of the lower on other devices than that of its root start here
 
 
 class Attributes(NamedTuple):
@@ -37,6 +38,13 @@ class LowerIdentity(NamedTuple):
     size: int
     mtime_ns: int
     ctime_ns: int
+
+    @property
+    def shown_ino(self) -> int:
+        """The inode number that the overlay shows for the object."""
+        if self.dev == 0:
+            return self.ino
+        return _FOREIGN_INO_BASE | (hash((self.ino, self.dev)) & (_FOREIGN_INO_BASE - 1))
 
 
 NO_LOWER = LowerIdentity(0, 0, 0, 0, 0)

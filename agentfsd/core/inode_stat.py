@@ -55,7 +55,7 @@ def _stored(inode: Inode, size: int, blocks: int) -> Attributes:
 def _as_in_lower(inode: Inode, status: os.stat_result) -> Attributes:
     tree = inode.tree
     return Attributes(
-        inode.ino or tree.shown_ino(tree.identify(status)), status.st_mode, status.st_nlink, status.st_uid, status.st_gid,
+        inode.ino or tree.identify(status).shown_ino, status.st_mode, status.st_nlink, status.st_uid, status.st_gid,
         status.st_rdev, status.st_size, status.st_blocks,
         status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns, 0,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import os
 import stat
 import time
 
-from agentfsd.core.content_objects import clone_object
+from agentfsd.core.content_objects import clone_object, share_object
 from agentfsd.core.inode import NO_LOWER, LowerIdentity
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata import origin_rows
@@ -100,33 +100,37 @@ def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
     origin_rows.put(tree.store, OriginRow(directory.id, name, tree.head, *now, time.time_ns(), base))
 
 
-def carry(source: Tree, tree: Tree, path: bytes) -> None:
-    """Copy the record of *path* from *source*, after *tree* has taken the path over from there.
+def carry(source: Tree, tree: Tree, path: bytes) -> bool:
+    """Copy the record of *path* from *source*, after *tree* has taken the path over from there, or before it does.
 
     *tree* then compares the lower with what it had when *source* changed the path. A record that *tree* made of an older state of
     the lower stays.
+
+    Returns:
+        Whether the record was copied, with the content that is kept, and says what the lower has now.
     """
     parent, _, name = path.rpartition(b"/")
     try:
         directory, like = tree.walk(parent), source.walk(parent)
     except (FileNotFoundError, NotADirectoryError):
-        return
+        return False
     if not (path and directory.id and like.id and directory.lower_path is not None and directory.lower_path == like.lower_path):
-        return
+        return False
     row, mine = _row_of(source, like, name), origin_rows.find(tree.store, directory.id, name, tree.chain)
     now = now_in_lower(tree, join(directory.lower_path, name))
     if row is None or (mine is not None and identity_of(mine) != now):
-        return
+        return False
     if mine is not None and identity_of(row) == now:
         if mine.layer == tree.head and row.since_ns < mine.since_ns:
             with tree.store.transaction():
                 origin_rows.put(tree.store, mine._replace(since_ns=row.since_ns))
-        return
+        return False
     with tree.store.transaction() as tx:
-        base = _clone_base(tx, tree, row.base) if row.base else 0
+        base = _take_base(tx, tree, row.base) if row.base else 0
         if mine is not None:
             _drop_base(tree, mine)
         origin_rows.put(tree.store, row._replace(dir=directory.id, layer=tree.head, base=base))
+    return bool(base) and identity_of(row) == now
 
 
 def _row_of(tree: Tree, directory: Inode, name: bytes) -> OriginRow | None:
@@ -138,13 +142,10 @@ def _row_of(tree: Tree, directory: Inode, name: bytes) -> OriginRow | None:
     return OriginRow(directory.id, name, tree.head, *inode.lower, inode.btime_ns, 0)
 
 
-def _clone_base(tx: Transaction, tree: Tree, base: int) -> int:
-    """Clone the kept content of another tree's record for the head layer of *tree*; return the new object's number."""
-    number, old = tree.store.next_id("object"), tree.backstore.open(base)
-    try:
-        clone_object(tree, old.fileno(), number).close()
-    finally:
-        old.close()
+def _take_base(tx: Transaction, tree: Tree, base: int) -> int:
+    """Give the head layer of *tree* the kept content of another tree's record. Return the number that it has there."""
+    number = tree.store.next_id("object")
+    share_object(tree, base, number)
     tx.when_undone(lambda: tree.backstore.remove(number))
     tree.store.put_object(number, tree.head)
     return number

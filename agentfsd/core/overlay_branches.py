@@ -252,22 +252,29 @@ class Branches:
                 self._replace_head(tx, branch_id, layer)
         self._trees.detach(branch_id)
 
-    def discard(self, ref: str, *, keep: bool = True) -> None:
+    def discard(self, ref: str, *, keep: bool = True, even_bare: bool = False) -> str:
         """Delete a branch with its changes. The default branch is not deleted: it shows the bare lower again.
 
-        With *keep*, UndoLog.undo() brings the branch back. Otherwise its layers are freed at once.
+        Args:
+            ref: The branch.
+            keep: UndoLog.undo() can bring the branch back. Otherwise its layers are freed at once.
+            even_bare: It can also where the branch shows the bare lower, because changes elsewhere belong to it.
+
+        Returns:
+            The name of the snapshot that keeps its state; "" for none.
         """
-        row = self._refs.branch(ref)
+        row, kept = self._refs.branch(ref), ""
         with self._state.store.transaction() as tx:
             # A branch without changes of its own may hold the last copy of the state it was made from, unless that is bare.
-            if keep and not self._layers.is_bare(row.head):
-                self._undo_log.remember(tx, row, "discard")
+            if keep and (even_bare or not self._layers.is_bare(row.head)):
+                kept = self._undo_log.remember(tx, row, "discard")
             if row.id == self.default_id:
                 self._replace_head(tx, row.id, 0)
             else:
                 self._delete(tx, self._state.branches[row.id])
         self._trees.detach(row.id)
         self._retention.drop_automatic(row.id)
+        return kept
 
     def _replace_head(self, tx: Transaction, branch_id: str, layer: int) -> None:
         self._layers.replace_head(tx, self._state.branches[branch_id], layer)

@@ -8,7 +8,7 @@ many files at once (a merge, a restore) uses the modules below and is told as on
 import os
 from typing import Protocol
 
-from agentfsd.core import data, directory_entries, inode_attributes
+from agentfsd.core import checked_out_refs, data, directory_entries, inode_attributes
 from agentfsd.core.branch_events import EventKind
 from agentfsd.core.directory_entries import RENAME_EXCHANGE, Owner
 from agentfsd.core.inode_attributes import NewAttributes
@@ -82,7 +82,10 @@ def rmdir(by: ChangeReporter, tree: Tree, directory: Inode, name: bytes) -> None
 
 
 def rename(by: ChangeReporter, tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, flags: int = 0) -> None:
-    """Rename like renameat2(2)."""
+    """Rename like renameat2(2). A branch that gets a git index of its own keeps the ref to which it belongs."""
+    if checked_out_refs.is_new_index(tree, new_dir, old, new):
+        for directory, name in checked_out_refs.keep(tree, new_dir):
+            by.names_changed(directory, name)
     source, target = directory_entries.rename(tree, old_dir, old, new_dir, new, flags)
     if source is not target:
         was, now = (old_dir, old), (new_dir, new)

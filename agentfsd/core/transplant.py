@@ -2,25 +2,14 @@
 
 import os
 import stat
-from typing import NamedTuple
 
 from agentfsd.core import copyup, directory_entries, inode_stat
-from agentfsd.core.content_objects import clone_object, create_object
+from agentfsd.core.content_objects import copy_object, create_object
+from agentfsd.core.copyup import WantedAttributes
 from agentfsd.core.directory_entries import Owner
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.types import ContentFile
-
-
-class WantedAttributes(NamedTuple):
-    """The attributes that a file is to have. Times in ns."""
-
-    mode: int
-    uid: int
-    gid: int
-    xattrs: dict[bytes, bytes]
-    atime_ns: int
-    mtime_ns: int
 
 
 def attributes_of(inode: Inode) -> WantedAttributes:
@@ -65,6 +54,13 @@ class Transplant:
             assert node.parent is not None
             directory_entries.rmdir(self._tree, node.parent, node.name)
 
+    def make_way(self, path: bytes, source: Inode) -> None:
+        """Create the directories above *path*, and give them rows of their own. *source*: as for take()."""
+        directory = self._parent(path, source) if path else self._tree.root
+        if not directory.id:
+            with self._tree.store.transaction() as tx:
+                copyup.materialize(tx, directory, itself=False)
+
     def take(self, path: bytes, source: Inode, *, content: bytes | None = None, look: WantedAttributes | None = None) -> None:
         """Replace *path* by a copy of *source*; of a directory only its attributes are copied, not its names.
 
@@ -80,8 +76,9 @@ class Transplant:
             self.remove(path)
             directory_entries.link(self._tree, twin, directory, name)
             return
-        inode = self._fitting(path, directory, name, source, look, content)
-        self._settle(inode, look)
+        inode, is_settled = self._fitting(path, directory, name, source, look, content)
+        if not is_settled:
+            self._settle(inode, look)
         if not inode.is_dir and inode_stat.attributes(source).nlink > 1:
             self._made[source] = inode
 
@@ -113,23 +110,26 @@ class Transplant:
 
     def _fitting(
         self, path: bytes, directory: Inode, name: bytes, source: Inode, look: WantedAttributes, content: bytes | None
-    ) -> Inode:  # fmt: skip
-        """Return the inode for *path* with the type and content of *source*: the present inode if it fits, else a new one."""
+    ) -> tuple[Inode, bool]:  # fmt: skip
+        """Return the inode for *path* with the type and content of *source*, and whether it has its attributes already.
+
+        It is the present inode if that fits, else a new one.
+        """
         tree, existing = self._tree, self._tree.find(directory, name)
         if existing is not None:
             same_type = stat.S_IFMT(existing.mode) == stat.S_IFMT(look.mode)
             has_other_names = not existing.is_dir and inode_stat.attributes(existing).nlink > inode_stat.attributes(source).nlink
             if same_type and existing.is_dir:
-                return existing
+                return existing, False
             if same_type and existing.is_file and not has_other_names:
-                copyup.replace_content(existing, *self._object(source, content))
-                return existing
+                copyup.replace_content(existing, *self._object(source, content), look)
+                return existing, True
             self.remove(path)
         target = source.tree.readlink(source) if stat.S_ISLNK(look.mode) else b""
         rdev = inode_stat.attributes(source).rdev
         filled = self._object(source, content) if stat.S_ISREG(look.mode) else None
         owner = Owner(look.uid, look.gid)
-        return directory_entries.make(tree, directory, name, look.mode, owner, rdev=rdev, target=target, content=filled)
+        return directory_entries.make(tree, directory, name, look.mode, owner, rdev=rdev, target=target, content=filled), False
 
     def _object(self, source: Inode, content: bytes | None) -> tuple[int, ContentFile]:
         """Create an object with *content*, or with the content of *source* if that is None. Return its number and the object."""
@@ -141,7 +141,7 @@ class Transplant:
             return number, made
         fd = copyup.content_fd(source)
         try:
-            return number, clone_object(tree, fd, number)
+            return number, copy_object(tree, fd, number)
         finally:
             os.close(fd)
 
@@ -150,8 +150,7 @@ class Transplant:
         tree = self._tree
         with tree.store.transaction() as tx:
             copyup.materialize(tx, inode)
-            tx.set(inode, mode=stat.S_IFMT(inode.mode) | stat.S_IMODE(look.mode), uid=look.uid, gid=look.gid, xattrs=look.xattrs)
-            tx.set(inode, atime_ns=look.atime_ns, mtime_ns=look.mtime_ns, ctime_ns=copyup.change_time_ns(inode))
+            copyup.set_look(tx, inode, look)
             copyup.save(tx, inode)
         if inode.content and copyup.is_owned(inode):
             file = tree.backstore.open(inode.content)

@@ -14,23 +14,23 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from agentfsd.core import git_directories
 from agentfsd.core.copyup_settings import CopyUpSettings
-from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER, ROOT_ID, LowerIdentity
-from agentfsd.metadata import origin_rows
+from agentfsd.core.inode import NO_LOWER, ROOT_ID, LowerIdentity
+from agentfsd.metadata import chain_rows, origin_rows
 from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import InodeRow, is_whiteout
 from agentfsd.types import Backstore, ContentFile, Lower, LowerEntry
 
 NAME_MAX = 255  # bytes
-
-# Directories of git's object files, by their names in ``objects``. Source: gitrepository-layout(5).
-OBJECT_DIRECTORIES = frozenset({b"%02x" % number for number in range(256)} | {b"pack"})
-_OTHER_DATABASES = frozenset({b"worktrees", b"modules"})
-_FOREIGN_INO_BASE = 1 << 51  # inode numbers shown for lower objects on other devices than the lower's root start here
-
-
 _XATTRS = msgspec.msgpack.Decoder(dict[bytes, bytes])
+
+
+_SHOWN_OF_LOWER = (
+    "id", "row_layer", "ino", "mode", "uid", "gid", "nlink", "rdev", "atime_ns", "mtime_ns", "ctime_ns", "btime_ns", "content",
+    "content_layer", "target", "xattrs", "lower_path", "lower", "linked",
+)  # fmt: skip
 
 
 class Inode:
@@ -42,38 +42,10 @@ class Inode:
     """
 
     __slots__ = (
-        "__weakref__",
-        "anonymous",
-        "atime_ns",
-        "btime_ns",
-        "content",
-        "content_layer",
-        "ctime_ns",
-        "doomed",
-        "entries",
-        "file",
-        "gid",
-        "id",
-        "ino",
-        "linkable",
-        "linked",
-        "lower",
-        "lower_fd",
-        "lower_path",
-        "mode",
-        "mtime_ns",
-        "name",
-        "nlink",
-        "opens",
-        "parent",
-        "rdev",
-        "row_layer",
-        "ruled",
-        "target",
-        "tree",
-        "uid",
-        "xattrs",
-    )
+        "__weakref__", "anonymous", "atime_ns", "btime_ns", "content", "content_layer", "ctime_ns", "doomed", "entries", "file",
+        "gid", "id", "ino", "linkable", "linked", "lower", "lower_fd", "lower_path", "mode", "mtime_ns", "name", "nlink", "opens",
+        "parent", "rdev", "row_layer", "ruled", "target", "tree", "uid", "xattrs",
+    )  # fmt: skip
 
     def __init__(self, tree: "Tree", parent: "Inode | None", name: bytes) -> None:
         self.tree = tree
@@ -144,6 +116,11 @@ class Inode:
         self.target, self.lower_path, self.linked = row.target, row.lower_path, bool(row.linked)
         self.xattrs = _XATTRS.decode(row.xattrs) if row.xattrs else {}
         self.lower = LowerIdentity(row.lower_ino, row.lower_dev, row.lower_size, row.lower_mtime, row.lower_ctime)
+
+    def show_lower(self, like: "Inode") -> None:
+        """Become what *like* is, which no row stores: the lower's. Open files stay open."""
+        for slot in _SHOWN_OF_LOWER:
+            setattr(self, slot, getattr(like, slot))
 
     def row(self, layer: int) -> InodeRow:
         """Return the row that stores the inode in *layer*."""
@@ -218,7 +195,7 @@ class Tree:
 
     def _load_root(self) -> Inode:
         root = Inode(self, None, b"")
-        row = self._newest(self.store.inode_versions(ROOT_ID))
+        row = chain_rows.newest(self.store, ROOT_ID, self.chain)
         if row is not None:
             root.load(row, 0)
         else:
@@ -304,18 +281,12 @@ class Tree:
         return child is None or (is_whiteout(child) and self._reappears(directory, name))
 
     def joins_lower(self, directory: Inode, name: bytes) -> bool:
-        """Tell whether *name* is for a directory of one of git's databases that always shows the lower's names, too.
-
-        These are the directories of object files, and those of linked worktrees and of submodules. A branch shows the lower's
-        names there together with its own, also if the branch has made the directory, and shows it again after removing it, if the
-        lower has put something into it since. Otherwise refs and ``.git`` files that the lower gets would lead to what the branch
-        does not show. A name of an object is the hash of its content, so the two never disagree.
-        """
-        if name in OBJECT_DIRECTORIES:
+        """Tell whether *name* is for one of git's directories that always show the lower's names, too: see git_directories.py."""
+        if name in git_directories.OBJECT_DIRECTORIES:
             database = directory.parent if directory.name == b"objects" else None
         else:
-            database = directory if name in _OTHER_DATABASES else None
-        return database is not None and all(self.find(database, each) is not None for each in (b"HEAD", b"objects", b"refs"))
+            database = directory if name in git_directories.INNER_DATABASES else None
+        return database is not None and all(self.find(database, each) is not None for each in git_directories.IN_EVERY_DATABASE)
 
     def _reappears(self, directory: Inode, name: bytes) -> bool:
         if directory.lower_path is None or not self.joins_lower(directory, name):
@@ -342,17 +313,7 @@ class Tree:
         if entries is None:
             if not stat.S_ISDIR(directory.mode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a directory")
-            entries = directory.entries = self._load_entries(directory.id) if directory.id else {}
-        return entries
-
-    def _load_entries(self, directory_id: int) -> dict[bytes, int]:
-        newest: dict[bytes, int] = {}
-        entries: dict[bytes, int] = {}
-        chain = self.chain
-        for name, layer, child in self.store.dentries(directory_id):
-            if layer in chain and layer > newest.get(name, 0):
-                newest[name] = layer
-                entries[name] = child
+            entries = directory.entries = chain_rows.names_in(self.store, directory.id, self.chain) if directory.id else {}
         return entries
 
     def inode(self, inode_id: int, parent: Inode | None, name: bytes) -> Inode:
@@ -364,7 +325,7 @@ class Tree:
         known = self._by_id.get(inode_id)
         if known is None:
             rows = self.prefetch.inodes.get(inode_id) if self.prefetch is not None else None
-            row = self._newest(self.store.inode_versions(inode_id) if rows is None else rows)
+            row = chain_rows.newest_of(self.store.inode_versions(inode_id) if rows is None else rows, self.chain)
             if row is None:
                 raise OSError(errno.EIO, f"inode {inode_id} is missing from the metadata: run agentfsd fsck")
             known = self._remember(Inode(self, parent, name), row)
@@ -398,7 +359,7 @@ class Tree:
 
     def find_stored(self, inode_id: int) -> Inode | None:
         """Return a stored inode; None if it has no name left in this tree."""
-        row = self._newest(self.store.inode_versions(inode_id))
+        row = chain_rows.newest(self.store, inode_id, self.chain)
         return self.inode(inode_id, None, b"") if row is not None and row.nlink else None
 
     def in_use(self) -> list[Inode]:
@@ -410,23 +371,19 @@ class Tree:
         """Move *inode* from the tree that this one replaces into this tree, in the place of *twin*, which is the same file."""
         inode.tree, inode.parent, inode.name = self, twin.parent, twin.name
         if not twin.id:
+            inode.show_lower(twin)
             for key in [key for key, known in self._by_lower.items() if known is twin]:
                 self._by_lower[key] = inode
             return
-        row = self._newest(self.store.inode_versions(twin.id))
+        row = chain_rows.newest(self.store, twin.id, self.chain)
         assert row is not None
         self._remember(inode, row)
-
-    def _newest(self, rows: list[InodeRow]) -> InodeRow | None:
-        chain = self.chain
-        mine = [row for row in rows if row.layer in chain]
-        return max(mine, key=lambda row: row.layer) if mine else None
 
     def stored(self, inode_id: int) -> Inode | None:
         """Return a stored inode, whether or not it has a name; None if this tree has no row of that id."""
         known = self._by_id.get(inode_id)
         if known is None:
-            row = self._newest(self.store.inode_versions(inode_id))
+            row = chain_rows.newest(self.store, inode_id, self.chain)
             known = self._remember(Inode(self, self.root, b""), row) if row is not None else None
         return known
 
@@ -465,7 +422,7 @@ class Tree:
                 known.parent, known.name = parent, name
             return known
         inode = Inode(self, parent, name)
-        inode.mode, inode.ino = status.st_mode, self.shown_ino(identity)
+        inode.mode, inode.ino = status.st_mode, identity.shown_ino
         inode.lower_path, inode.lower, inode.linked = path, identity, linked
         self._by_lower[key] = inode
         return inode
@@ -494,13 +451,7 @@ class Tree:
         dev = 0 if status.st_dev == self.root_dev else status.st_dev
         return LowerIdentity(status.st_ino, dev, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
-    @staticmethod
-    def shown_ino(identity: LowerIdentity) -> int:
-        if identity.dev == 0:
-            return identity.ino
-        return _FOREIGN_INO_BASE | (hash((identity.ino, identity.dev)) & (_FOREIGN_INO_BASE - 1))
-
-    # -- symlinks and numbers
+    # -- symlinks
 
     def readlink(self, inode: Inode) -> bytes:
         """Return a symlink's target.
@@ -514,9 +465,6 @@ class Tree:
             return inode.target
         assert inode.lower_path is not None
         return self.lower.readlink(inode.lower_path)
-
-    def new_ino(self, inode_id: int) -> int:
-        return NEW_INO_BASE + inode_id
 
 
 def join(directory: bytes, name: bytes) -> bytes:

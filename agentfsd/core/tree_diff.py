@@ -74,6 +74,12 @@ def pairs_in_steps(
         touched.forget()
 
 
+def pairs_at(old: Tree, new: Tree, paths: Iterable[bytes]) -> Iterator[EntryPair | None]:
+    """Yield the pair of each of the *paths* that differs, without those below it; None as pairs_in_steps() does."""
+    walker = _Walker(TouchedNames(old, new), ComparisonResults(), in_steps=True)
+    return walker.settled(walker.at(paths))
+
+
 def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | None = None) -> list[PathChange]:
     """Return the changes that lead from *old* to *new*, sorted by path.
 
@@ -149,6 +155,23 @@ class _Walker:
                 yield pair
             if further is not None:
                 under_way.append(self._inside(*further))
+
+    def at(self, paths: Iterable[bytes]) -> Iterator[EntryPair]:
+        """Yield the pair of each path that differs, if both trees have the directory that holds it, or only the new one."""
+        known: bytes | None = None
+        within = before = None
+        for path in paths:
+            parent, _, name = path.rpartition(b"/")
+            if parent != known:
+                known, within, before = parent, _directory_at(self.new, parent), _directory_at(self.old, parent)
+            new_entry = inode_stat.look(self.new, within, name) if within is not None else None
+            old_entry = inode_stat.look(self.old, before, name) if before is not None else None
+            if old_entry is not None and new_entry is None:
+                found, _ = self._gone(path, old_entry[0], within)
+            else:
+                found = self._pair(path, old_entry, new_entry, within)
+            if found is not None:
+                yield found
 
     def settled(self, found: Iterable[EntryPair]) -> Iterator[EntryPair | None]:
         """Yield the pairs that really differ. In steps, files of equal size are read here, and None is yielded at each step."""
@@ -243,6 +266,14 @@ class _Walker:
         if self._times and was.mtime_ns != now.mtime_ns:
             differences.append("times")
         return tuple(differences)
+
+
+def _directory_at(tree: Tree, path: bytes) -> Inode | None:
+    try:
+        found = tree.walk(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found if found.is_dir else None
 
 
 def same_content(old: Inode, new: Inode) -> bool:

@@ -10,8 +10,10 @@ from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
 from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import layer_rows
-from agentfsd.metadata.rows import BranchRow, SnapshotRow
+from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
 from agentfsd.metadata.transaction import Transaction
+
+_LAST_COMMIT = "last commit into the lower"  # the key of: the last undoable operation before it, and the branch
 
 _WHAT_CAN_BE_UNDONE = "a restore, merge, discard, or commit into a branch can be undone; a commit into the real directory cannot"
 
@@ -25,12 +27,14 @@ class UndoStep:
         branch: Name that the branch had at that time.
         branch_id: Id of the branch.
         snapshot: Name of the snapshot that keeps the state before the operation.
+        committed: Name of a branch that was committed into the lower later; "" if none was. Undoing does not change the lower.
     """
 
     kind: str
     branch: str
     branch_id: str
     snapshot: str
+    committed: str = ""
 
 
 class UndoLog:
@@ -42,10 +46,25 @@ class UndoLog:
     def entries(self) -> list[UndoStep]:
         """Return the operations that can be undone, the last first."""
         rows = sorted(self._state.undo_rows.values(), reverse=True)
-        return [UndoStep(row.kind, row.branch.name, row.branch_id, self._state.snapshots[row.snapshot].name) for row in rows]
+        return [self._step(row) for row in rows]
 
-    def remember(self, tx: Transaction, branch: BranchRow, kind: str, author_pid: int = 0, author: str = "") -> None:
-        """Keep a branch's state in a snapshot and log *kind* as undoable, in the transaction that replaces the state."""
+    def _step(self, row: UndoRow) -> UndoStep:
+        last, _, committed = self._state.store.value(_LAST_COMMIT).partition(" ")
+        later = committed if last and row.id <= int(last) else ""
+        return UndoStep(row.kind, row.branch.name, row.branch_id, self._state.snapshots[row.snapshot].name, later)
+
+    def note_commit(self, branch: str) -> None:
+        """Note that *branch* was committed into the lower, which cannot be undone."""
+        last = max((row.id for row in self._state.undo_rows.values()), default=0)
+        with self._state.store.transaction():
+            self._state.store.put_value(_LAST_COMMIT, f"{last} {branch}")
+
+    def remember(self, tx: Transaction, branch: BranchRow, kind: str, author_pid: int = 0, author: str = "") -> str:
+        """Keep a branch's state in a snapshot and log *kind* as undoable, in the transaction that replaces the state.
+
+        Returns:
+            The snapshot's name.
+        """
         state = self._state
         layer = self._layers.seal(tx, branch)
         kept = next((row for row in state.snapshots.values() if row.layer == layer and row.branch_id == branch.id), None)
@@ -54,6 +73,7 @@ class UndoLog:
             kept = self._snapshots.add(tx, now, None, f"before {kind}", author_pid, author, SAFETY, layer)
         row = layer_rows.put_undo_entry(state.store, kind, branch, kept.id)
         tx.put(state.undo_rows, row.id, row)
+        return kept.name
 
     def undo(self, author_pid: int = 0, author: str = "") -> UndoStep:
         """Undo the last restore, merge, commit into another branch, or discard. A snapshot keeps what was changed since.
@@ -66,7 +86,7 @@ class UndoLog:
         if not state.undo_rows:
             raise Refusal(errno.ENOENT, "nothing-to-undo", "there is nothing to undo", _WHAT_CAN_BE_UNDONE)
         row = max(state.undo_rows.values())
-        snapshot = state.snapshots[row.snapshot]
+        snapshot, step = state.snapshots[row.snapshot], self._step(row)
         branch = state.branches.get(row.branch_id)
         if branch is None and row.kind != "discard":
             raise Refusal(
@@ -82,7 +102,7 @@ class UndoLog:
                 self._layers.replace_head(tx, state.branches[branch.id], snapshot.layer)
             self._snapshots.forget_undo(tx, row)  # last: until then the entry keeps the layer that the branch was made from
         self._trees.detach(row.branch_id)
-        return UndoStep(row.kind, row.branch.name, row.branch_id, snapshot.name)
+        return step
 
     def _bring_back(self, tx: Transaction, old: BranchRow, snapshot: SnapshotRow) -> None:
         """Create a discarded branch again, with its old name and id, from the snapshot of its state."""

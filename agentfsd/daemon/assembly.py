@@ -56,13 +56,14 @@ from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager
 from agentfsd.state import daemon_records, state_directory
 from agentfsd.state.daemon_config import DaemonConfig
-from agentfsd.state.home_layer_store import HomeLayerStore
+from agentfsd.state.home_layer_store import HomeLayerStore, aside
 from agentfsd.telemetry.process_identity import ProcessIdentifier
 from agentfsd.types import BranchView
 
 log = logging.getLogger("agentfsd")
 
 _REAP_EVERY_S = 0.5
+_FORKS_EVERY_S = 0.04  # most systems let an ordinary user have 450 process events wait: as many as 225 processes
 _REAP_AGAIN_S = 10.0  # after a failure
 _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
@@ -280,6 +281,7 @@ class Daemon:
             await nursery.start(self._watch_signals)
             nursery.start_soon(self.server.serve, listen(self.state.socket))
             nursery.start_soon(self._reap)
+            nursery.start_soon(self._follow_forks)
             nursery.start_soon(self._watch_room)
             if self.held.backstore.persistent:
                 nursery.start_soon(Maintenance(self.store, self.overlay, self.held.place).run)
@@ -373,6 +375,16 @@ class Daemon:
             await trio.lowlevel.wait_readable(self.watch.fd)
             self.mount.connections.lower_changed()
 
+    async def _follow_forks(self) -> None:
+        """Take the kernel's process events also while nobody asks anything, before their buffer overflows."""
+        while True:
+            if self.bindings.forks_fd < 0:
+                await trio.sleep(_REAP_EVERY_S)
+                continue
+            await trio.lowlevel.wait_readable(self.bindings.forks_fd)
+            await trio.sleep(_FORKS_EVERY_S)  # many at once
+            self.bindings.drain()
+
     async def _reap(self) -> None:
         """Free unreferenced contents, a little at a time."""
         while True:
@@ -380,7 +392,7 @@ class Daemon:
             self.bindings.drain()
             self.mount.unite()
             self.mount.runs.sweep()
-            await self.homes.sweep(self._branches_to_return)
+            await self.homes.sweep(self._home_layers_to_keep)
             self.forwarding.sweep()
             self.doorway.sweep()
             try:
@@ -393,10 +405,12 @@ class Daemon:
                     log.warning("freeing what nothing refers to: %s", exc)
                 await trio.sleep(_REAP_AGAIN_S)
 
-    def _branches_to_return(self) -> set[str]:
-        """Return the ids of the branches that are there, or that undo would bring back."""
+    def _home_layers_to_keep(self) -> set[str]:
+        """Return the names of the layers of branches that are there, or that undo would bring back."""
         there = {branch_id for _, branch_id in self.overlay.refs.names(branches=True)}
-        return there | {step.branch_id for step in self.overlay.undo_log.entries()}
+        for step in self.overlay.undo_log.entries():
+            there |= {step.branch_id, aside(step.branch_id, step.snapshot)}
+        return there
 
     async def _watch_room(self) -> None:
         """Log once when the disk becomes full, and once when it no longer is."""

@@ -214,10 +214,8 @@ class Connections:
         Until the answer the kernel holds the page's lock. Two writes to one page through two connections would wait for each
         other, so the later write stops the wait of the earlier one, whose answer goes at once.
         """
+        self.answer_writes(by, inode)
         others = self._writing.setdefault(inode, [])
-        for connection, waiting in others:
-            if connection is not by:
-                waiting.cancel()
         with trio.CancelScope() as mine:
             others.append((by, mine))
             try:
@@ -226,6 +224,12 @@ class Connections:
                 others.remove((by, mine))
                 if not others:
                     self._writing.pop(inode, None)
+
+    def answer_writes(self, by: KernelCache, inode: Inode) -> None:
+        """Answer other connections' writes that wait in written(): they hold locks of pages that *by* is about to wait for."""
+        for connection, waiting in self._writing.get(inode, ()):
+            if connection is not by:
+                waiting.cancel()
 
     # -- large copies
 

@@ -137,12 +137,42 @@ class HomeMounts:
             if self._by_branch.get(branch_id) is mounted:
                 del self._by_branch[branch_id]
 
-    def discard(self, branch_id: str) -> None:
-        """Discard a branch's changes to the home directory."""
+    def has_changes(self, branch_id: str) -> bool:
+        """Return whether a branch has changes to the home directory."""
+        return self._store.has_changes(branch_id)
+
+    def discard(self, branch_id: str, kept: str = "") -> None:
+        """Discard a branch's changes to the home directory.
+
+        Args:
+            branch_id: The branch.
+            kept: The name of the snapshot with which bring_back() brings them back; "": they are removed.
+        """
         mounted = self._by_branch.pop(branch_id, None)
         if mounted is not None:
             mounted.mount.close()
-        self._store.forget(branch_id)
+        if kept:
+            self._store.put_aside(branch_id, kept)
+        else:
+            self._store.forget(branch_id)
+
+    def check_return(self, branch_id: str, kept: str) -> None:
+        """Refuse if bring_back() would lose changes.
+
+        Raises:
+            Refusal: ``newer-home-layer``.
+        """
+        if self._store.is_aside(branch_id, kept) and (branch_id in self._by_branch or self._store.has_changes(branch_id)):
+            raise Refusal(
+                errno.EEXIST, "newer-home-layer", "the branch has newer changes to the home directory, or a run uses it",
+                "end its runs; `agentfsd discard BRANCH --forget` removes those changes",
+            )  # fmt: skip
+
+    def bring_back(self, branch_id: str, kept: str) -> None:
+        """Bring back what discard() has kept with a snapshot, if anything. Call check_return() before."""
+        if self._store.is_aside(branch_id, kept):
+            self._store.forget(branch_id)
+            self._store.bring_back(branch_id, kept)
 
     async def sweep(self, kept: Callable[[], Collection[str]]) -> None:
         """Unmount layers that no run uses, and remove the files of layers of branches that are not *kept*."""

@@ -117,9 +117,9 @@ class KernelReplies:
             return NOT_THERE
         parent.names.add(name)
         lower = directory.lower_path
-        lasting = lower is None or parent.watched == lower or is_whiteout((directory.entries or {}).get(name))
         if lower is not None and directory.tree.joins_lower(directory, name):
-            lasting = False  # it shows again once the lower has more in it, of which no watch of the lower's directory tells
+            return NOT_THERE  # it shows again once the lower has more in it, of which no watch of the lower's directory tells
+        lasting = lower is None or parent.watched == lower or is_whiteout((directory.entries or {}).get(name))
         return LookupReply(0, None, LONG_S if lasting else LOWER_S, NOW_S)
 
     def shown(self, node: KernelNode, inode: Inode) -> AttributesReply:

@@ -148,7 +148,7 @@ class _Holder:
 
 
 def main() -> None:
-    """Serve the daemon's socket, whose descriptor is the first argument; then come the keeper's, and the fields of its KeeperPlace."""
+    """Serve the daemon's socket, the first argument; then come, for a keeper, its socket and the fields of its KeeperPlace."""
     for number in IGNORED:  # we end with our socket instead; holders are reaped by the kernel
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):

@@ -174,7 +174,7 @@ class Forwarding:
         if self.why_not:
             raise declined(self.why_not)
         if not self.settings.enabled:
-            raise declined("real descriptors are not given out here", "`agentfsd interpose set enabled on`", errno.EPERM)
+            raise declined("real descriptors are not given out here", "`agentfsd interpose set enabled=on`", errno.EPERM)
         if wanted is None:
             return
         if not 0 <= wanted.flags <= _FLAGS_MOST:

@@ -29,6 +29,7 @@ from agentfsd.history.paths import directories_above, touches
 from agentfsd.history.settling import Same, rights_of
 from agentfsd.history.text_merge import merge_texts
 from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
+from agentfsd.repositories import ignored_files
 from agentfsd.repositories.before import OriginBefore
 from agentfsd.repositories.fitting import Fitted, Sides, fit
 from agentfsd.repositories.gathering import Workshops, workplace
@@ -37,6 +38,8 @@ from agentfsd.repositories.joined_history import REAL_DIRECTORY, Manner
 from agentfsd.repositories.merge_attributes import BY_LINES, FileRule, rules_in
 from agentfsd.repositories.reading import at
 from agentfsd.types import PathChange
+
+_IGNORABLE = ("drift", "add/add", "content", "binary", "attributes")  # conflicts that do not matter for a file that git ignores
 
 Rule = Literal["refuse", "merge", "force"]  # what to do with a path that has changed in the lower since the branch changed it
 
@@ -57,6 +60,7 @@ class Plan:
         listed: What will be different in the lower, as `diff` lists it.
         same: The argument for settle().
         said: Messages about git histories.
+        ignored: Paths that git ignores, and that the lower keeps as it has them, though the branch has them, too.
         conditions: What paths that no step changes must still lead to just before the first step.
     """
 
@@ -65,6 +69,7 @@ class Plan:
     same: list[Same] = field(default_factory=list)
     conflicts: list[PathConflict] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    ignored: list[bytes] = field(default_factory=list)
     listed: ListedChanges = field(default_factory=lambda: ListedChanges([], []))
     conditions: dict[bytes, Identity] = field(default_factory=dict)
 
@@ -114,10 +119,20 @@ def plan(
         yield done, len(chosen), "comparing with the lower"
     if rule == "refuse":
         planner.refuse_to_empty(path for path in unseen if touches(wanted, path))
+    yield from _keep_ignored(overlay, tree, planner.plan)
     planner.add_links()
     planner.add_directories(pairs)
     planner.plan.listed = yield from _listed(overlay, tree, planner.plan, pairs)
     return planner.plan
+
+
+def _keep_ignored(overlay: Overlay, tree: Tree, plan: Plan) -> Generator[tuple[int, int, str], None, None]:
+    """Leave alone what git ignores on both sides, and somebody has changed or made in the lower, too."""
+    paths = [conflict.path for conflict in plan.conflicts if conflict.kind in _IGNORABLE]
+    if paths:
+        ignored = yield from ignored_files.find(workplace(overlay.parts), (overlay.trees.side(None), tree), paths)
+        plan.ignored = sorted(ignored)
+        plan.conflicts = [conflict for conflict in plan.conflicts if conflict.path not in ignored]
 
 
 def _listed(

@@ -6,33 +6,36 @@ a list of steps for core/transplant.py.
 
 from collections.abc import Generator
 
-from agentfsd.core import tree_diff
+from agentfsd.core import origin, tree_diff
 from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.history.merge_records import MergeOutcome, PathConflict, Rules, Step
+from agentfsd.history.merge_records import IGNORED, MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.path_merger import PathMerger
 from agentfsd.history.paths import touches
-from agentfsd.repositories import fitting, merge_attributes
+from agentfsd.history.target_changes import TargetChanges
+from agentfsd.repositories import fitting, ignored_files, merge_attributes
 from agentfsd.repositories.before import TreeBefore
+from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.gathering import Workshops
-from agentfsd.repositories.git_database_paths import Finder
+from agentfsd.repositories.git_database_paths import Finder, may_be_ref
 from agentfsd.repositories.joined_history import Manner
 from agentfsd.repositories.reading import at, has
+
+_IGNORABLE = ("add/add", "content", "binary", "attributes", "modify/delete", "symlink", "special")
 
 Steps = Generator[tuple[int, int, str], None, MergeOutcome]
 
 
 def merge(
-    workshops: Workshops, parts: Parts, base: Tree, ours: Tree, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = (),
+    workshops: Workshops, parts: Parts, target: TargetChanges, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = (),
     names: tuple[str, str] = ("ours", "theirs"),
 ) -> Steps:  # fmt: skip
     """Merge two trees, in steps that yield (done, total, what). The trees must not change meanwhile.
 
     Args:
         parts: The parts of the overlay.
-        base: The state from which both sides started.
-        ours: The tree to merge into.
+        target: The tree to merge into, and what it has changed since the state from which both sides started.
         theirs: The tree to merge.
         rules: How to merge.
         wanted: The only paths of *theirs* to merge; empty for all.
@@ -41,31 +44,27 @@ def merge(
     Returns:
         The steps that turn *ours* into the merged tree, and the conflicts.
     """
-    our_changes: dict[bytes, EntryPair] = {}
+    base, ours = target.base, target.ours
+    our_changes = yield from target.read()
     their_changes: dict[bytes, EntryPair] = {}
-    unseen: list[bytes] = []
-    for side, changes in ((ours, our_changes), (theirs, their_changes)):
-        for pair in tree_diff.pairs_in_steps(parts, base, side, unseen=unseen if changes is our_changes else None):
-            if (
-                pair is not None
-                and (changes is our_changes or touches(wanted, pair.path))
-                and not tree_diff.only_lower_moved(pair)
-            ):
-                changes[pair.path] = pair
-            if pair is None or len(changes) % 50 == 0:
-                yield len(changes), 0, "changes"
-    _add_unseen(theirs, their_changes, [path for path in unseen if touches(wanted, path)])
+    for pair in tree_diff.pairs_in_steps(parts, base, theirs):
+        if pair is not None and touches(wanted, pair.path) and not tree_diff.only_lower_moved(pair):
+            their_changes[pair.path] = pair
+        if pair is None or len(their_changes) % 50 == 0:
+            yield len(their_changes), 0, "changes"
+    _add_unseen(theirs, their_changes, [path for path in target.unseen if touches(wanted, path)])
     fitted = fitting.Fitted()
     if not wanted:
+        their_changes |= moved_refs(theirs, our_changes)
         manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
-        sides = fitting.Sides(TreeBefore(base, theirs), ours, theirs)
+        sides = fitting.Sides(TreeBefore(base, theirs, ours), ours, theirs)
         fitted = yield from fitting.fit(workshops, parts, sides, our_changes, their_changes, manner)
     for path in list(their_changes) if rules.way == "beside" else fitted.decided:
         our_changes.pop(path, None)
         their_changes.pop(path, None)
     _part_additions(theirs, their_changes, our_changes, ours)
     _part_additions(ours, our_changes, their_changes, None)
-    merger = PathMerger(rules, our_changes, their_changes, names)
+    merger = PathMerger(rules, our_changes, their_changes, names, fitted.committed)
     merger.outcome.steps += [Step(change.path, change.source, change.content, change.look) for change in fitted.fits]
     merger.add_settled(fitted.settled)
     for clash in fitted.clashes:
@@ -78,7 +77,46 @@ def merge(
     for done, path in enumerate(sorted(their_changes)):
         merger.decide(path)
         yield done, len(their_changes), "merging"
+    yield from _keep_ignored(workshops.place, merger.outcome, (ours, theirs), fitted.clashes, names[0])
     return merger.outcome
+
+
+def _keep_ignored(
+    place: str, outcome: MergeOutcome, trees: tuple[Tree, Tree], of_git: list[Clash], ours: str
+) -> Generator[tuple[int, int, str], None, None]:  # fmt: skip
+    """Decide conflicts of files that git ignores on both sides: each keeps its own, as in two checkouts."""
+    told = {clash.path for clash in of_git}
+    paths = [found.path for found in outcome.conflicts if found.path not in told and found.kind in _IGNORABLE]
+    ignored = (yield from ignored_files.find(place, trees, paths)) if paths else set[bytes]()
+    outcome.conflicts = [found for found in outcome.conflicts if found.path not in ignored]
+    outcome.decided += [MergeDecision(path, IGNORED, ours) for path in sorted(ignored)]
+
+
+def moved_refs(theirs: Tree, our_changes: dict[bytes, EntryPair]) -> dict[bytes, EntryPair]:
+    """Return what the lower has got of git's refs since our side changed them, as changes of *theirs*, which shows the lower.
+
+    The index and the logs of these repositories are with them: our side is to follow.
+    """
+    found, finder = dict[bytes, EntryPair](), Finder(lambda name: has(theirs, name))
+    for path, pair in our_changes.items():
+        if may_be_ref(path) and (member := finder.member(path)) is not None and member.kind == "ref" and _moved(theirs, pair):
+            found[path] = EntryPair(path, None, at(theirs, path), ())
+    databases = {member.database for path in found if (member := finder.member(path)) is not None}
+    for path, pair in our_changes.items() if found else ():
+        member = finder.member(path)
+        if member is not None and member.database in databases and member.kind in ("index", "log") and _moved(theirs, pair):
+            found[path] = EntryPair(path, None, at(theirs, path), ())
+    return found
+
+
+def _moved(theirs: Tree, pair: EntryPair) -> bool:
+    """Return whether *theirs* shows what the lower has got at a path since our side changed it."""
+    if pair.within is None or pair.new is None:
+        return False
+    shown, name = at(theirs, pair.path), pair.path.rpartition(b"/")[2]
+    if shown is None or shown.has_own_data:
+        return False
+    return pair.within.lower_path is None or origin.has_moved(pair.within.tree, pair.within, name, pair.new)
 
 
 def _add_unseen(theirs: Tree, changes: dict[bytes, EntryPair], unseen: list[bytes]) -> None:

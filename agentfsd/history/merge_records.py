@@ -6,9 +6,11 @@ They never know how a path is decided: path_merger.py does. A commit into the lo
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from agentfsd.core.transplant import WantedAttributes
+from agentfsd.core.copyup import WantedAttributes
 from agentfsd.core.tree import Inode
 from agentfsd.repositories.joined_history import Way
+
+IGNORED = "ignored"  # the kind of a decision about a file that git ignores on both sides
 
 Favor = Literal["", "ours", "theirs", "union"]
 

@@ -7,16 +7,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from agentfsd.core import origin, tree_diff
+from agentfsd.core import checked_out_refs, origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history.listed_changes import ListedChanges, list_changes
-from agentfsd.history.merge import merge
+from agentfsd.history.merge import merge, moved_refs
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.paths import touches
+from agentfsd.history.target_changes import TargetSince
 from agentfsd.repositories import git_database_paths
 from agentfsd.repositories.fitting import work_tree_in
 from agentfsd.repositories.gathering import Workshops
@@ -148,26 +149,24 @@ def _attempt(
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
         seen, now, merged, unfinished = ours.head, ours, list[tuple[str, int]](), set[str]()
+        since = TargetSince(overlay.trees, held)
         for source in ids:
             name, theirs = overlay.refs.find(source).name, held.enter_context(overlay.trees.frozen(source))
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
-            if base_layer == theirs.head:
+            known = base_layer == theirs.head
+            if known and (wanted or not (yield from _has_moved_refs(overlay, since, base_layer, now, theirs, rules))):
                 continue
-            fits = base_layer == seen and now is ours and not wanted and rules.way != "beside"
+            fits = not known and base_layer == seen and now is ours and not wanted and rules.way != "beside"
             if fits and not (yield from _needs_steps(overlay, ours, theirs)):
-                changes = yield from overlay.comparison.diff_in_steps(ours, theirs)
-                result.how, paths = "fast-forward", [change.path for change in changes]
-                if conflicts := objects(ours, theirs, paths):
-                    result.leave(name, target, conflicts)
-                    continue
-                now = theirs
-                result.take(name, paths)
-                told = yield from tell(overlay.parts, ours, theirs, paths)
-                result.said += itertools.chain.from_iterable(one.merged_from(name) for one in told)
-                merged.append((source, theirs.head))
+                if (yield from _fast_forward(overlay, ours, theirs, (target, name), objects, result)):
+                    now = theirs
+                    since.forget()
+                    merged.append((source, theirs.head))
                 continue
-            base = held.enter_context(overlay.trees.pinned(base_layer, read_only=True))
-            outcome = yield from merge(workshops, overlay.parts, base, now, theirs, rules, wanted, (target, name))
+            base = since.base(base_layer, now)
+            outcome = yield from merge(workshops, overlay.parts, base, theirs, rules, wanted, (target, name))
+            if known and not (outcome.steps or outcome.conflicts):
+                continue
             result.how = "merged"
             if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
                 result.leave(name, target, conflicts)
@@ -176,11 +175,12 @@ def _attempt(
                 now = held.enter_context(overlay.trees.scratch(now))
             yield from _apply(now, theirs, outcome)
             yield from _refresh_indexes(now, outcome.unfinished)
+            yield from since.follow(now, outcome.steps)
             result.take(name, (step.path for step in outcome.steps))
             result.said += outcome.said
             result.decided += [(name, decision) for decision in outcome.decided]
             result.marked += [(name, path) for path in outcome.marked]
-            unfinished |= {source} if outcome.unfinished else set()
+            unfinished |= {source} if outcome.unfinished or known else set()
             merged.append((source, theirs.head))
         if result.conflicts and not leave_conflicting:
             result.merged, result.left = [], result.merged + result.left
@@ -191,6 +191,32 @@ def _attempt(
         # Nothing records a merge that git has yet to finish: after `git merge --abort` the target lacks the source's commits.
         merged = [] if wanted or rules.way == "beside" else [one for one in merged if one[0] not in unfinished]
         return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
+
+
+def _fast_forward(
+    overlay: Overlay, ours: Tree, theirs: Tree, names: tuple[str, str], objects: Objects, result: Merged
+) -> Generator[tuple[int, int, str], None, bool]:
+    """Enter into *result* what a fast-forward to *theirs* changes. Return False if there are objections."""
+    target, name = names
+    changes = yield from overlay.comparison.diff_in_steps(ours, theirs)
+    result.how, paths = "fast-forward", [change.path for change in changes]
+    if conflicts := objects(ours, theirs, paths):
+        result.leave(name, target, conflicts)
+        return False
+    result.take(name, paths)
+    told = yield from tell(overlay.parts, ours, theirs, paths)
+    result.said += itertools.chain.from_iterable(one.merged_from(name) for one in told)
+    return True
+
+
+def _has_moved_refs(
+    overlay: Overlay, since: TargetSince, base_layer: int, target: Tree, theirs: Tree, rules: Rules
+) -> Generator[tuple[int, int, str], None, bool]:
+    """Return whether a source that shows the lower shows refs that the lower has got since the target changed them."""
+    if rules.way == "beside" or not overlay.layers.is_bare(theirs.head):
+        return False
+    changes = yield from since.base(base_layer, target).read()
+    return bool(moved_refs(theirs, changes))
 
 
 def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
@@ -227,8 +253,14 @@ def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[i
     total = len(coming) + len(going)
     for done, step in enumerate(coming):
         assert step.source is not None
+        transplant.make_way(step.path, step.source)
+        known = origin.carry(theirs, tree, step.path)  # take() then need not keep what the lower has there once more
         transplant.take(step.path, step.source, content=step.content, look=step.look)
-        origin.carry(theirs, tree, step.path)
+        if not known:
+            origin.carry(theirs, tree, step.path)
+        parent, _, name = step.path.rpartition(b"/")
+        if name == b"index" and parent:
+            checked_out_refs.keep(tree, tree.walk(parent))
         yield done, total, "applying"
     for done, path in enumerate(going, len(coming)):
         transplant.remove(path, only_empty=True)

@@ -8,7 +8,7 @@ It changes nothing, and never knows how the changes were found: merge.py gives i
 
 import stat
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Container, Generator, Iterable
 
 from pygit2 import Oid
 
@@ -34,9 +34,12 @@ class PathMerger:
     """
 
     def __init__(
-        self, rules: Rules, ours: dict[bytes, EntryPair], theirs: dict[bytes, EntryPair], names: tuple[str, str]
+        self, rules: Rules, ours: dict[bytes, EntryPair], theirs: dict[bytes, EntryPair], names: tuple[str, str],
+        committed: Container[bytes] = frozenset(),
     ) -> None:  # fmt: skip
+        """Create a merger. *committed*: paths of files that git's merge of the histories has."""
         self._rules, self._ours, self._theirs, self._names = rules, ours, theirs, names
+        self._committed = committed
         self._objects = Objects()
         self._blobs: dict[Inode, Oid] = {}
         self._our_moves: dict[bytes, bytes] = {}
@@ -50,7 +53,9 @@ class PathMerger:
     def add_settled(self, settled: Iterable[Clash]) -> None:
         """Note which conflicts between commits were decided, and which files got markers."""
         for path, kind, _ in settled:
-            if self._rules.favor:
+            if self._rules.favor and kind == "rename/delete":
+                self.outcome.decided.append(MergeDecision(path, kind, ""))
+            elif self._rules.favor:
                 self._note_decision(path, kind)
             elif kind in ("content", "add/add"):
                 self.outcome.marked.append(path)
@@ -191,14 +196,24 @@ class PathMerger:
             for name, step in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, their_inode))):
                 self._conflict(name, "rename/rename", text, step)
         elif our_inode is None or their_inode is None:
-            sides = self._names if here else self._names[::-1]
-            text = f"renamed from {_shown(path)} in {sides[0]}, deleted in {sides[1]}"
-            self._conflict(new, "rename/delete", text, Step(new, their_inode))
+            self._decide_moved_or_gone(path, new, their_inode, by_them=not here)
         elif not (here and there) and new in (self._theirs if here else self._ours):
             text = f"{_shown(path)} was renamed to a name that the other side added"
             self._conflict(new, "rename/add", text, Step(path, None), Step(new, self._theirs[new].new))
         else:
             self._move(path, ours.old, our_inode, their_inode, new, by_them=not here)
+
+    def _decide_moved_or_gone(self, path: bytes, new: bytes, theirs: Inode | None, *, by_them: bool) -> None:
+        """Decide about a file that one side renamed, and the other deleted. No favoured side deletes a name that it never had."""
+        favor = self._rules.favor or git_favor(new)
+        if new not in self._committed and not favor:
+            sides = self._names[::-1] if by_them else self._names
+            text = f"renamed from {_shown(path)} in {sides[0]}, deleted in {sides[1]}"
+            self.outcome.conflicts.append(PathConflict(new, "rename/delete", text))
+            return
+        self.outcome.steps += [Step(new, theirs)] if by_them else []
+        if new not in self._committed:
+            self.outcome.decided.append(MergeDecision(new, "rename/delete", ""))
 
     def _move(self, path: bytes, base: Inode | None, ours: Inode, theirs: Inode, new: bytes, *, by_them: bool) -> None:
         before = len(self.outcome.steps)

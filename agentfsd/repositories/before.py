@@ -29,15 +29,17 @@ class Before(Protocol):
 
 
 class TreeBefore:
-    """The common state of two branches, *tree*; *theirs* is the branch whose changes since then are merged.
+    """The common state of two branches, *tree*; *theirs* is the branch whose changes since then are merged into *ours*.
 
     Where the common state shows the lower, it shows what the lower has now. Where *theirs* changed that path, the lower had
-    something else then: that is what both began with. A ref that the lower got and *theirs* has never seen was not there.
+    something else then: that is what both began with. A ref that the lower got and *theirs* has never seen was not there. The
+    same holds for *ours* where *theirs* shows the lower.
     """
 
-    def __init__(self, tree: Tree, theirs: Tree) -> None:
+    def __init__(self, tree: Tree, theirs: Tree, ours: Tree) -> None:
         self.trees: tuple[Tree, ...] = (tree,)
         self._tree, self._theirs, self._seen = tree, theirs, SeenNames(theirs)
+        self._ours, self._seen_by_ours = ours, SeenNames(ours)
 
     def text(self, path: bytes) -> bytes | None:
         """See Before. UNKNOWN for what is not kept."""
@@ -64,13 +66,28 @@ class TreeBefore:
             return
         packed = reading.packed_refs(self.text(join(ours.path, b"packed-refs")) or b"")
         for name in sorted(made.refs.keys() | theirs.refs.keys()):
-            if made.refs.get(name) == theirs.refs.get(name):
+            path = join(ours.path, name)
+            if made.refs.get(name) != theirs.refs.get(name):
+                value = self.text(path)
+            elif made.refs.get(name) != ours.refs.get(name) and self._has_moved_beneath_ours(path):
+                row = self._seen_by_ours.row(path)
+                value = None if row is None or origin.identity_of(row) == NO_LOWER else _kept(self._ours, row)
+            else:
                 continue
-            value = self.text(join(ours.path, name))
             made.refs[name] = packed.get(name, b"") if value is None else _value(value)
             yield None
         made.refs = {name: value for name, value in made.refs.items() if value}
         yield made
+
+    def _has_moved_beneath_ours(self, path: bytes) -> bool:
+        """Return whether the lower has got something else at *path* since *ours* changed it, and the other trees show that."""
+        shown = [reading.at(tree, path) for tree in (*self.trees, self._theirs)]
+        if any(inode is not None and inode.has_own_data for inode in shown):
+            return False
+        mine, row, now = reading.at(self._ours, path), self._seen_by_ours.row(path), origin.now_in_lower(self._ours, path)
+        if row is None:
+            return mine is not None and mine.has_own_data and now != NO_LOWER
+        return origin.identity_of(row) != now
 
 
 class OriginBefore:

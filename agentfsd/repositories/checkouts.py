@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from agentfsd.core import inode_stat
+from agentfsd.core.copyup import WantedAttributes
 from agentfsd.core.inode import NO_LOWER, LowerIdentity
-from agentfsd.core.transplant import WantedAttributes, attributes_of
+from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.core.whole_contents import content_of

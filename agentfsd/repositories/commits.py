@@ -52,12 +52,14 @@ class MergedTrees:
     Attributes:
         stages: The entries of a conflict by path and stage (1 base, 2 ours, 3 theirs).
         whole: The paths among these that are not merged by lines.
+        moved: The paths among these to which one side renamed what the other one deleted.
     """
 
     tree: bytes
     clashes: list[Clash] = field(default_factory=list)
     stages: dict[bytes, dict[int, Entry]] = field(default_factory=dict)
     whole: set[bytes] = field(default_factory=set)
+    moved: set[bytes] = field(default_factory=set)
 
     def undecided(self, favor: str) -> list[Clash]:
         """Return the conflicts that *favor* leaves: union does not decide about a file that is not merged by lines."""
@@ -267,15 +269,24 @@ class Commits:
                 clashes |= {path: Clash(path, "binary", _IN_WORDS["binary"]) for path in paths}
             elif match := _CONFLICT.match(text):
                 kind = _KINDS.get(match[1], match[1])
+                merged.moved |= {*paths} & merged.stages.keys() if kind == "rename/delete" else set()
                 for path in paths:
                     clashes.setdefault(path, Clash(path, kind, _IN_WORDS.get(kind, match[2].strip())))
         merged.clashes = [clashes.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
 
     def settle(self, merged: MergedTrees, favor: str) -> bytes:
-        """Return the tree of a merge in which *favor* (ours, theirs or union) decides the conflicts."""
+        """Return the tree of a merge in which *favor* (ours, theirs or union) decides the conflicts.
+
+        What one side renamed and the other one deleted stays: neither has deleted the new name.
+        """
         lines = []
         for path, stages in merged.stages.items():
-            entry = stages.get(3 if favor == "theirs" else 2, NOTHING) if path in merged.whole else self._favourite(stages, favor)
+            if path in merged.moved:
+                entry = stages.get(2) or stages.get(3) or NOTHING
+            elif path in merged.whole:
+                entry = stages.get(3 if favor == "theirs" else 2, NOTHING)
+            else:
+                entry = self._favourite(stages, favor)
             mode, oid = entry if entry.oid else (b"0", self.zero)
             lines.append(b"0 " + self.zero + b"\t" + path + b"\0")
             lines.append(mode + b" " + oid + b"\t" + path + b"\0")

@@ -11,8 +11,9 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agentfsd.core.copyup import WantedAttributes
 from agentfsd.core.inode import LowerIdentity
-from agentfsd.core.transplant import WantedAttributes, attributes_of
+from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.repositories import gathering, logs_of_refs, merge_attributes, reading
@@ -57,6 +58,7 @@ class Fitted:
 
     Attributes:
         decided: The paths that the plain merge of files must skip.
+        committed: The paths of files that differ between the two commits, and that the merged commit has.
         fits: The changes to make.
         clashes: The conflicts.
         settled: The conflicts of files that a favoured side decided, or that conflict markers were left for.
@@ -65,6 +67,7 @@ class Fitted:
     """
 
     decided: set[bytes] = field(default_factory=set)
+    committed: set[bytes] = field(default_factory=set)
     fits: list[Fit] = field(default_factory=list)
     clashes: list[Clash] = field(default_factory=list)
     settled: list[Clash] = field(default_factory=list)
@@ -240,6 +243,8 @@ class _Fitter:
 
     def _take_files(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
         checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)
+        differences = itertools.chain(joined.to_ours.items(), joined.to_theirs.items())
+        self._fitted.committed |= {join(work_tree, name) for name, difference in differences if difference.new.oid}
         for decision in checkout.decide(joined):
             if decision is not None:
                 self._fitted.decided.add(decision.path)
@@ -356,11 +361,18 @@ class _Fitter:
                 made = None
             else:
                 entry = logs_of_refs.entry(moved[name], joined.who) if name in moved else b""
-                made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry, under=name == b"logs/refs/stash")
+                is_stash = name == b"logs/refs/stash"
+                first = self._stash_that_no_log_has(joined) if is_stash and name in moved else b""
+                made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry, under=is_stash, first=first)
             if made is None and ours is not None:
                 self._remove(name)
             elif made is not None and made != ours:
                 self._write(name, made)
+
+    def _stash_that_no_log_has(self, joined: Joined) -> bytes:
+        """Return a line for our newest stash: `git reflog expire` leaves nothing but the ref, which is about to move."""
+        tip = self._ours.refs.get(b"refs/stash", b"")
+        return logs_of_refs.entry(MovedRef(b"", tip, "a stash"), joined.who) if tip else b""
 
     def _take_index(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
         theirs = self._theirs.resolve(b"HEAD")

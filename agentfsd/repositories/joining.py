@@ -6,6 +6,9 @@ docs/explanation/git-histories.md has the rules. This module sees names and obje
 joined_history.py has what it is told and what it answers.
 """
 
+import itertools
+
+from agentfsd.repositories.before import UNKNOWN
 from agentfsd.repositories.commits import Clash, Commits, Entry, MergedTrees, Unrelated
 from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
 from agentfsd.repositories.reading import GitDatabase
@@ -187,10 +190,15 @@ class Joiner:
         return b"" if self._theirs.branch else self._theirs.head
 
     def _is_new_work(self, commit: bytes) -> bool:
-        """Return whether the other side made this commit. If not, it only checked out a commit that existed before."""
-        known = {value for side in (self._base, self._ours) for value in side.refs.values() if not value.startswith(b"ref: ")}
+        """Return whether the other side made this commit. If not, it only checked out a commit that existed before.
+
+        What an earlier merge kept beside, under the other side's name, was not merged yet.
+        """
+        kept = b"refs/heads/agentfsd/" + part_of_ref(self._manner.names[1]) + b"/"
+        refs = itertools.chain(self._base.refs.items(), self._ours.refs.items())
+        known = {value for name, value in refs if not name.startswith(kept) and not value.startswith(b"ref: ")}
         known |= {side.resolve(b"HEAD") for side in (self._base, self._ours)} | {self.joined.now}
-        return self._commits.is_new(commit, known - {b""})
+        return self._commits.is_new(commit, known - {b"", UNKNOWN})
 
     def _take_in(self, his: bytes) -> None:
         """Merge a commit into the result."""
@@ -331,7 +339,7 @@ class Joiner:
             else:
                 self._workshop.git("read-tree", "-i", "-m", ours, self.joined.tree)
         except GitFailed:
-            self._workshop.git("read-tree", "--reset", self.joined.tree)
+            self._workshop.git("read-tree", "-i", "--reset", self.joined.tree)  # without -i it asks for a work tree
         if self.joined.stages:
             self._workshop.git("update-index", "-z", "--index-info", data=self._stage_lines())
         with open(place, "rb") as file:

@@ -23,7 +23,9 @@ def entry(moved: RefMove, who: bytes) -> bytes:
     return (moved.old or zero) + b" " + moved.new + b" " + who + b" %d +0000\tagentfsd: " % time.time() + why + b"\n"
 
 
-def join(base: bytes | None, ours: bytes | None, theirs: bytes | None, last: bytes, *, under: bool = False) -> bytes | None:
+def join(
+    base: bytes | None, ours: bytes | None, theirs: bytes | None, last: bytes, *, under: bool = False, first: bytes = b""
+) -> bytes | None:  # fmt: skip
     """Merge two reflogs.
 
     Args:
@@ -32,6 +34,7 @@ def join(base: bytes | None, ours: bytes | None, theirs: bytes | None, last: byt
         theirs: The other side's log. It is taken as it is if only they changed the log.
         last: A line to append, unless the newest line of theirs has the same values; b"" for none.
         under: Put their lines beneath those that our side added, so that the newest stash stays ours.
+        first: A line to put beneath all others, unless one of them has its new value; b"" for none.
 
     Returns:
         The merged log; None for no log.
@@ -46,6 +49,8 @@ def join(base: bytes | None, ours: bytes | None, theirs: bytes | None, last: byt
         lines = (ours or b"").splitlines(keepends=True)
         shared = len((base or b"").splitlines()) if under and (ours or b"").startswith(base or b"") else len(lines)
         made = b"".join(_chained([*lines[:shared], *more, *lines[shared:]]))
+    if first and _new(first) not in {_new(line) for line in made.splitlines()}:
+        made = b"".join(_chained([first, *made.splitlines(keepends=True)]))
     if last and _new(made) != last.split(b" ", 2)[1]:
         made += last
     return made or None

@@ -53,7 +53,7 @@ def find(
     information = reading.text(tree, join(database, b"info/attributes")) or b""
     files: dict[bytes, bytes] = {}
     if work_tree is not None:
-        for done, directory in enumerate(_directories(work_tree, paths)):
+        for done, directory in enumerate(directories_of(work_tree, paths)):
             name = join(directory, b".gitattributes")
             data = reading.text(tree, join(work_tree, name))
             if data is not None:
@@ -66,7 +66,7 @@ def find(
     return AttributeFiles(files, information, settings if b"driver" in settings.lower() else b"")
 
 
-def _directories(work_tree: bytes, paths: Iterable[bytes]) -> Iterator[bytes]:
+def directories_of(work_tree: bytes, paths: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the directories above the paths, relative to the work tree, each once."""
     yield b""
     seen, above = {b""}, work_tree + b"/" if work_tree else b""
@@ -114,7 +114,7 @@ def rules_in(place: str, tree: Tree, paths: Iterable[bytes]) -> Generator[Progre
         paths: Paths of files in the workspace.
     """
     rules: dict[bytes, FileRule] = {}
-    for work_tree, members in _by_repository(tree, paths).items():
+    for work_tree, members in by_repository(tree, paths).items():
         found = yield from find(tree, join(work_tree, b".git"), work_tree, members)
         if found is None:
             continue
@@ -139,7 +139,7 @@ def _ask(place: str, files: AttributeFiles, names: list[bytes]) -> Generator[Pro
         return (yield from aside(lambda: workshop.run(work)))
 
 
-def _by_repository(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, list[bytes]]:
+def by_repository(tree: Tree, paths: Iterable[bytes]) -> dict[bytes, list[bytes]]:
     """Group the paths by the directory above them that has ``.git``. Those in no work tree are left out."""
     known: dict[bytes, bool] = {}
     found: dict[bytes, list[bytes]] = {}

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Container, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
@@ -64,6 +64,20 @@ class AttributeFiles(NamedTuple):
     files: dict[bytes, bytes]
     information: bytes = b""
     settings: bytes = b""
+
+
+class IgnoreFiles(NamedTuple):
+    """What git reads from to tell which files it ignores.
+
+    Attributes:
+        rules: The content of ``.gitignore`` files, by path in the work tree.
+        information: The content of ``info/exclude``.
+        tracked: The index: a file that it has is never ignored. Empty if there is none.
+    """
+
+    rules: dict[bytes, bytes]
+    information: bytes
+    tracked: bytes
 
 
 class Workshop:
@@ -278,17 +292,7 @@ class Workshop:
             GitFailed: git cannot read the settings, or a path is too long.
         """
         self.has_attributes = True
-        tree = os.path.join(self.path, "tree")
-        files = {b"tree/" + name: data for name, data in attributes.files.items()}
-        for name, data in (files | {b"info/attributes": attributes.information}).items():
-            place = os.path.join(os.fsencode(self.path), name)
-            try:
-                os.makedirs(os.path.dirname(place), exist_ok=True)
-                with open(place, "wb") as file:
-                    file.write(data)
-            except OSError as exc:
-                raise GitFailed(f"the attributes in {os.fsdecode(name)} cannot be used: {exc.strerror}") from None
-        os.makedirs(tree, exist_ok=True)
+        tree = self._lay_out_tree(attributes.files, {b"info/attributes": attributes.information})
         if attributes.settings:
             said = self.git("config", "--file", "-", "--list", "-z", "--name-only", data=attributes.settings)
             keys = [key for key in said.split(b"\0") if key.startswith(b"merge.") and key.endswith(b".driver")]
@@ -297,6 +301,31 @@ class Workshop:
         for number, name in enumerate(sorted(self.drivers)):
             self._in_tree[f"GIT_CONFIG_KEY_{number}"] = f"merge.{os.fsdecode(name)}.driver"
             self._in_tree[f"GIT_CONFIG_VALUE_{number}"] = "false"
+
+    def _lay_out_tree(self, files: Mapping[bytes, bytes], others: Mapping[bytes, bytes]) -> str:
+        """Write the files that git is to read: those of the work tree, and *others*. Return the work tree."""
+        tree = os.path.join(self.path, "tree")
+        for name, data in ({b"tree/" + name: data for name, data in files.items()} | dict(others)).items():
+            place = os.path.join(os.fsencode(self.path), name)
+            try:
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+                with open(place, "wb") as file:
+                    file.write(data)
+            except OSError as exc:
+                raise GitFailed(f"{os.fsdecode(name)} cannot be used: {exc.strerror}") from None
+        os.makedirs(tree, exist_ok=True)
+        return tree
+
+    def ask_ignored(self, files: IgnoreFiles, names: Sequence[bytes]) -> bytes:
+        """Return those of the paths in the work tree that git ignores, each with a NUL behind it.
+
+        Raises:
+            GitFailed: git cannot read the index, or a path is too long.
+        """
+        others = {b"info/exclude": files.information} | ({b"index": files.tracked} if files.tracked else {})
+        tree = self._lay_out_tree(files.rules, others)
+        data = b"".join(name + b"\0" for name in names)
+        return self.ask("check-ignore", "-z", "--stdin", data=data, good=(0, 1), GIT_WORK_TREE=tree)[0]
 
     # -- git
 

@@ -1,7 +1,8 @@
 """Where the changes of each branch to the home directory are kept: one directory for each branch that has any.
 
 A layer's directory holds ``upper`` and ``work``, which belong to the kernel's overlayfs, and ``home``, a symbolic link to the
-home directory that the layer is for. This module mounts nothing.
+home directory that the layer is for. A layer that a discard has put aside for undo is named BRANCH@SNAPSHOT. This module mounts
+nothing.
 """
 
 import contextlib
@@ -56,6 +57,27 @@ class HomeLayerStore:
             os.chmod(os.path.join(layer, "upper"), mode)  # the kernel shows it as the home directory's own
             os.symlink(home, os.path.join(layer, "home"))
 
+    def has_changes(self, branch_id: str) -> bool:
+        """Return whether there is anything in a branch's layer."""
+        try:
+            with os.scandir(self.upper(branch_id)) as found:
+                return any(True for _ in found)
+        except FileNotFoundError:
+            return False
+
+    def put_aside(self, branch_id: str, snapshot: str) -> None:
+        """Take a layer away until bring_back()."""
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(os.path.join(self.path, branch_id), os.path.join(self.path, aside(branch_id, snapshot)))
+
+    def is_aside(self, branch_id: str, snapshot: str) -> bool:
+        """Return whether put_aside() has taken a layer away."""
+        return os.path.isdir(os.path.join(self.path, aside(branch_id, snapshot)))
+
+    def bring_back(self, branch_id: str, snapshot: str) -> None:
+        """Give a branch without a layer the one that put_aside() has taken away."""
+        os.rename(os.path.join(self.path, aside(branch_id, snapshot)), os.path.join(self.path, branch_id))
+
     def forget(self, branch_id: str) -> None:
         """Take a layer away. sweep() removes its files."""
         with contextlib.suppress(FileNotFoundError):
@@ -71,3 +93,8 @@ class HomeLayerStore:
     def remove(self, name: str) -> None:
         """Remove a layer with its files. OSError."""
         remove_tree(os.path.join(self.path, name))
+
+
+def aside(branch_id: str, snapshot: str) -> str:
+    """Return the name of a layer that was put aside with a snapshot of its branch."""
+    return f"{branch_id}@{snapshot}"

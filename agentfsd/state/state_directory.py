@@ -22,6 +22,8 @@ from agentfsd.domain_errors import Refusal
 ENDING_WAIT_S = 10.0
 LOCK_WAIT_S = 0.5  # a stopping daemon still holds its lock for a moment
 
+_PF_EXITING = 0x4  # flag in /proc/PID/stat, linux/sched.h
+
 
 @dataclass(frozen=True, slots=True)
 class StateDirectory:
@@ -130,7 +132,7 @@ def default_state(lower: str) -> StateDirectory:
 def locked(state: StateDirectory, is_ending: Callable[[DaemonRecord], bool] = lambda record: False) -> Iterator[None]:
     """Hold the state directory's lock. Refusal ``state-in-use`` when another process holds it.
 
-    If the holder *is_ending*, wait for it: a mount right after an unmount must succeed.
+    If the holder *is_ending*, or has been killed, wait for it: a mount right after an unmount must succeed.
     """
     state.create()
     fd = os.open(state.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -148,12 +150,22 @@ def _take(fd: int, state: StateDirectory, is_ending: Callable[[DaemonRecord], bo
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             record = state.last_record()
-            limit_s = ENDING_WAIT_S if record is not None and is_ending(record) else LOCK_WAIT_S
+            ends = record is not None and (is_ending(record) or _is_exiting(record.pid))
+            limit_s = ENDING_WAIT_S if ends else LOCK_WAIT_S
             if time.monotonic() - begin >= limit_s:
                 raise _in_use(state) from None
             time.sleep(0.02)
         else:
             return
+
+
+def _is_exiting(pid: int) -> bool:
+    """Return whether the kernel is ending a process, which keeps its files until its memory has been freed."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return bool(int(file.read().rpartition(b") ")[2].split()[6]) & _PF_EXITING)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _in_use(state: StateDirectory) -> Refusal:

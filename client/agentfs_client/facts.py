@@ -195,8 +195,8 @@ class MergedPath(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A path that the target and ``source`` had both changed, and that ours, theirs or union decided.
 
-    ``kind``: as in Conflict, or markers (conflict markers were left in the file). ``winner``: the branch that has it its way;
-    "" for both.
+    ``kind``: as in Conflict, or markers (conflict markers were left in the file), or ignored (git ignores the file on both sides,
+    and it stays as the target has it). ``winner``: the branch that has it its way; "" for both.
     """
 
     source: str
@@ -205,11 +205,15 @@ class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class UndoEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds what was before."""
+    """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds what was before.
+
+    ``committed``: a branch that was committed into the real directory later, which stays as it is; "" if none was.
+    """
 
     kind: str
     branch: str
     snapshot: str
+    committed: str = ""
 
 
 class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -83,13 +83,17 @@ def live_daemons() -> list[DaemonRecord]:
 
 
 def process_start_ticks(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot; 0 if it has ended or is a zombie."""
+    """Return when a process started, in clock ticks since boot; 0 if it has ended.
+
+    A zombie has ended only when its first thread is the last one: its other threads may still hold the mount and the lock.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b") ")[2].split()
+        has_ended = fields[0] in (b"Z", b"X") and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+    return 0 if has_ended else int(fields[19])
 
 
 def given_up(mountpoint: str) -> str:

@@ -75,7 +75,7 @@ def _is_unconnected(mountpoint: str) -> bool:
     try:
         os.statvfs(mountpoint)
     except OSError as exc:
-        return exc.errno == errno.ENOTCONN
+        return exc.errno in (errno.ENOTCONN, errno.ECONNABORTED)  # the latter if the daemon died while it was asked
     return False
 
 

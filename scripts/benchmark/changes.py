@@ -14,6 +14,7 @@ from benchmark.settings import Settings
 from benchmark.site import program
 from benchmark.worker import BenchError
 
+_AGENTS = 10
 _CHANGED = 10  # files, in each of the two that are compared
 _GIT = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "gc.auto=0")
 _NAMES = ("diff of two branches, names (bare: diff -rq)", "diff of two branches, names (bare: git diff of commits)")
@@ -23,7 +24,7 @@ _RESTORE, _UNDO = "restore of one path (bare: cp -a)", "undo of that (bare: cp -
 
 def measurements(settings: Settings) -> list[Measurement]:
     commits = [_committing(count) for count in settings.committed]
-    return [*commits, _comparing(settings), *[_merging(count) for count in settings.merged]]
+    return [*commits, _comparing(settings), *[_merging(count) for count in settings.merged], _joining(settings)]
 
 
 def _branch(scene: Scene, name: str) -> tuple[str, Path]:
@@ -224,4 +225,52 @@ def _agentfs_merge(scene: Scene, source: str) -> float:
 def _merged(scene: Scene, source: str, target: str) -> None:
     reply = scene.agentfs.control.merge([source], target)
     if reply.how != "merged" or reply.conflicts:
+        raise BenchError(f"the merge: {reply.how}, {len(reply.conflicts)} conflicts")
+
+
+# -- merge of histories -----------------------------------------------------------------------------------------------
+
+_JOIN = f"merge of {_AGENTS} branches with a git commit each (bare: git merge, {_AGENTS} times)"
+
+
+def _joining(settings: Settings) -> Measurement:
+    return Measurement(
+        "histories", (Row(_JOIN, "ms"),), "repository", datasets.repository, _join, prepare=_commit_as_agents, warm_up=True,
+        why_not=has_history,
+        about=f"each has changed its own tenth of {settings.repository_files:,} files and committed that with git",
+    )  # fmt: skip
+
+
+def _commit_as_agents(scene: Scene) -> None:
+    names = sorted(str(path.relative_to(scene.view.root)) for path in Path(scene.view.root).rglob("*.c"))
+    for number in range(_AGENTS):
+        if scene.is_bare:
+            root = scene.view.root
+            _git(scene, root, "checkout", "-q", "-b", f"agent-{number}", "first")
+        else:
+            root = str(_branch(scene, f"agent-{number}")[1])
+        for name in names[number::_AGENTS]:
+            with Path(root, name).open("a") as file:
+                file.write(f"/* agent {number} */\n")
+        _git(scene, root, "commit", "-q", "-a", "-m", f"agent {number}")
+
+
+def _join(scene: Scene) -> Mapping[str, float]:
+    if scene.is_bare:
+        _git(scene, scene.view.root, "checkout", "-q", "-B", "target", "first")
+        git = f"'{program('git')}' {' '.join(_GIT)} -C '{scene.view.root}'"
+        command = f"for n in $(seq 0 {_AGENTS - 1}); do {git} merge -q --no-edit agent-$n || exit; done"
+        return {_JOIN: scene.run("sh", "-c", command) * 1000}
+    control, name = scene.agentfs.control, scene.view.branch
+    control.create_branch(f"{name}-target")
+    sources = [f"{name}-agent-{number}" for number in range(_AGENTS)]
+    taken_ms = timed(lambda: _joined(scene, sources, f"{name}-target"))
+    control.discard(f"{name}-target", keep=False)
+    control.collect_garbage(forget_undo=True)
+    return {_JOIN: taken_ms}
+
+
+def _joined(scene: Scene, sources: list[str], target: str) -> None:
+    reply = scene.agentfs.control.merge(sources, target)
+    if reply.merged != sources or reply.conflicts:
         raise BenchError(f"the merge: {reply.how}, {len(reply.conflicts)} conflicts")

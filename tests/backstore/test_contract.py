@@ -202,6 +202,23 @@ def test_a_clone_is_independent(store: Backstore, source: int) -> None:
     assert sorted(store.ids()) == [5, 6]
 
 
+def test_shared_content_lives_under_each_number(store: Backstore) -> None:
+    made = store.create(7)
+    made.pwrite(b"shared", 0)
+    made.close()
+    if not store.share(7, 263):  # the shard of 7: another one may be missing
+        assert sorted(store.ids()) == [7]
+        return
+    with pytest.raises(FileExistsError):
+        store.share(7, 263)
+    store.remove(7)
+    kept = store.open(263)
+    assert kept.pread(10, 0) == b"shared"
+    kept.close()
+    assert not store.share(7, 519)
+    assert sorted(store.ids()) == [263]
+
+
 def test_a_clone_of_nothing_is_empty(store: Backstore, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with open(tmp_path / "empty", "rb") as empty:

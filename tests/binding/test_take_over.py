@@ -226,7 +226,7 @@ def _until(table: Bindings, count: int) -> list[BoundProcess]:
 def test_a_record_of_a_process_that_ended_is_not_given_to_the_next_one_with_its_number(tmp_path: Path) -> None:
     records = BindingRecords(str(tmp_path / "bindings"))
     table = Bindings(records)
-    table._expect(Record(os.getppid(), 1, 0, "one"))
+    table._unseen.add(Record(os.getppid(), 1, 0, "one"))
     assert table.branch_of(os.getppid()) is None
     assert records.kept() == []
     table.close()

@@ -130,7 +130,7 @@ def test_a_discarded_branch_comes_back_until_it_is_forgotten(project: Mounted) -
     before = project.json("branch show", "a")
     project.cli("discard", "a")
     assert "a" not in [found["name"] for found in project.json("branch list")]
-    assert project.json("undo", "--list") == [{"kind": "discard", "branch": "a", "snapshot": "a-1"}]
+    assert project.json("undo", "--list") == [{"kind": "discard", "branch": "a", "snapshot": "a-1", "committed": ""}]
     project.cli("undo")
     assert project.run("a", "cat", "d/new").stdout == "new\n"
     after = project.json("branch show", "a")

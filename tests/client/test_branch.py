@@ -410,7 +410,7 @@ def test_a_directory_that_is_renamed_is_where_it_was_in_another_branch(place: Mo
         here.move("dir", "moved")
         here.mkdir("dir")
         place.run("here", "stat", "dir", view="pid")
-        said, ends = "", time.monotonic() + 2
+        said, ends = "", time.monotonic() + 20
         while said != f"{place.path}/dir\n" and time.monotonic() < ends:
             process.stdin.write("\n")
             said = process.stdout.readline()

@@ -18,29 +18,34 @@ _REST_AS_IT_IS = "the profile leaves everything else as it is: --rest"
 _SERVICES = "services that a build may need are left: --confine strict"
 _ROOT = "root has the machine: --confine strict takes its capabilities"
 
+_PRIORITIES = dict.fromkeys(("keep_the_daemon_on_one_processor", "give_the_daemon_no_disk_time"), _KERNEL_HAS_NO_WORD)
 _ALWAYS = {
     "have_a_bystander_killed_for_memory": _KERNEL_HAS_NO_WORD,
     "read_a_key": "the home directory can be read: --home hide, or --hide ~/.ssh",
 }
-_WORKSPACE = _ALWAYS | {
-    "slow_the_daemon": _KERNEL_HAS_NO_WORD,
-    "write_into_the_home": _HOME_AS_IT_IS,
-    "remove_from_the_home": _HOME_AS_IT_IS,
-    "write_beside_the_home": _REST_AS_IT_IS,
-    "write_into_the_shared_tmp": _REST_AS_IT_IS,
-    "talk_to_a_service": _SERVICES,
-    "talk_to_an_abstract_service": _SERVICES,
-}
+_WORKSPACE = (
+    _ALWAYS
+    | _PRIORITIES
+    | {
+        "slow_the_daemon": _KERNEL_HAS_NO_WORD,
+        "write_into_the_home": _HOME_AS_IT_IS,
+        "remove_from_the_home": _HOME_AS_IT_IS,
+        "write_beside_the_home": _REST_AS_IT_IS,
+        "write_into_the_shared_tmp": _REST_AS_IT_IS,
+        "talk_to_a_service": _SERVICES,
+        "talk_to_an_abstract_service": _SERVICES,
+    }
+)
 _OF_ROOT = (
     "make_the_root_writable", "mount_the_disk", "make_a_node_of_the_disk", "open_the_disk", "open_memory",
     "read_the_environment_of_a_bystander", "change_what_the_kernel_runs", "write_into_sysfs", "make_a_control_group",
-    "load_a_module", "set_the_clock", "name_the_machine", "load_a_program_into_the_kernel",
+    "load_a_module", "set_the_clock", "name_the_machine", "load_a_program_into_the_kernel", "watch_all_files_of_the_disk",
 )  # fmt: skip
 LISTED = {
     (0, "workspace"): _WORKSPACE | dict.fromkeys(_OF_ROOT, _ROOT),
     (0, "strict"): _ALWAYS,
     (ORDINARY, "workspace"): _WORKSPACE,
-    (ORDINARY, "strict"): _ALWAYS | {"slow_the_daemon": _KERNEL_HAS_NO_WORD},
+    (ORDINARY, "strict"): _ALWAYS | _PRIORITIES | {"slow_the_daemon": _KERNEL_HAS_NO_WORD},
 }
 
 

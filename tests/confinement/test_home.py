@@ -111,3 +111,28 @@ def test_a_mount_in_the_home_is_read_only(foreign_home: World) -> None:
         assert (strict.returncode, strict.stdout) == (1, "")
         assert "--home ro" in strict.stderr
     assert not (foreign_home.outside / "new").exists()
+
+
+def test_undo_brings_back_what_discarding_main_took_from_the_home(world: World) -> None:
+    point = ("-m", str(world.point))
+    for script in ("echo x > ~/kept", f"echo x > ~/kept; echo x > {world.point}/in-main"):
+        world.run("main", script, "--home", "overlay")
+        world.cli("discard", "main", *point)
+        assert diff(world, "main") == []
+        world.run("main", "echo x > ~/newer", "--home", "overlay")
+        refused = world.cli("undo", *point, check=False)
+        assert refused.returncode == 1
+        assert "newer changes to the home directory" in refused.stderr
+        world.cli("discard", "main", "--forget", *point)
+        world.cli("undo", *point)
+        assert diff(world, "main") == ["A\tkept"]
+    assert world.run("main", "cat in-main").stdout == "x\n"
+    world.cli("discard", "main", "--forget", *point)
+    assert diff(world, "main") == []
+
+
+def test_undo_brings_back_a_branch_that_changed_only_the_home(world: World) -> None:
+    world.run("home-10", "echo x > ~/kept", "--home", "overlay")
+    world.cli("discard", "home-10", "-m", str(world.point))
+    world.cli("undo", "-m", str(world.point))
+    assert diff(world, "home-10") == ["A\tkept"]

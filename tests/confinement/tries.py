@@ -371,6 +371,135 @@ def open_by_io_uring() -> None:
     os.write(result, b"ESCAPED open_by_io_uring\n")
 
 
+@attempt
+def unmount_by_the_new_calls() -> None:
+    call(429, -100, LOWER.encode(), -100, f"{OUTSIDE}/empty".encode(), 0)  # move_mount
+
+
+@attempt
+def make_the_covers_writable() -> None:
+    attributes = ctypes.create_string_buffer(struct.pack("=QQQQ", 0, 1, 0, 0))  # mount_setattr: clear MOUNT_ATTR_RDONLY
+    call(442, -100, os.path.dirname(STATE).encode(), 0x8000, attributes, 32)
+    mark("make_the_covers_writable", f"{STATE}/mark30")
+    raise OSError(errno.EROFS, "in the cover only")
+
+
+@attempt
+def lay_an_overlay_over_what_holds_the_real_directory() -> str:
+    """The kernel clones what lies below an overlay without what is mounted there."""
+    for name in ("upper", "work"):
+        os.makedirs(f"{POINT}/ovl/{name}", exist_ok=True)
+    made = f"mount -t tmpfs none {OUTSIDE}/empty; cd {OUTSIDE}/empty; mkdir u w m"
+    said = f"mount -t overlay -o userxattr,lowerdir={HOME},upperdir=u,workdir=w none m; ls m/proj/victims"
+    return sh(f"unshare -Urm sh -ec '{made}; {said}'")
+
+
+@attempt
+def lay_an_overlay_as_root() -> str:
+    return sh(f"mkdir -p /tmp/l; mount -t overlay -o lowerdir={HOME}:/tmp/l none /mnt && ls /mnt/proj/victims")
+
+
+@marking
+def change_root_to_that_of_process_1() -> None:
+    os.chroot("/proc/1/root")
+
+
+@attempt
+def enter_the_mounts_of_the_runner_by_pidfd() -> None:
+    fd = os.pidfd_open(os.getppid())
+    if ctypes.CDLL(None, use_errno=True).setns(fd, 0x20000):
+        raise OSError(ctypes.get_errno() or errno.EPERM, "setns")
+
+
+@attempt
+def enter_the_user_namespace_of_the_holder() -> None:
+    fd = os.open(f"/proc/{W['holder']}/ns/user", os.O_RDONLY)
+    if ctypes.CDLL(None, use_errno=True).setns(fd, 0x10000000):
+        raise OSError(ctypes.get_errno() or errno.EPERM, "setns")
+
+
+@attempt
+def write_memory_of_the_daemon() -> int:
+    """process_vm_writev."""
+    data = ctypes.create_string_buffer(b"x")
+    ours = struct.pack("=QQ", ctypes.addressof(data), 1)
+    theirs = struct.pack("=QQ", 0x400000, 1)
+    return call(311, W["daemon"], ours, 1, theirs, 1, 0)
+
+
+@attempt
+def open_mapped_files_of_the_daemon() -> None:
+    place = f"/proc/{W['daemon']}/map_files"
+    for name in os.listdir(place):
+        os.close(os.open(f"{place}/{name}", os.O_RDONLY))
+
+
+@attempt
+def trace_the_runner() -> None:
+    call(101, 0x4206, os.getppid(), 0, 0)
+
+
+@attempt
+def watch_all_files_of_the_disk() -> int:
+    """fanotify, whose events come with descriptors of the files: FAN_CLASS_CONTENT, then a mark on the file system."""
+    fd = call(300, 4, os.O_RDWR)
+    return call(301, fd, 0x101, 0x20, -100, HOME.encode())
+
+
+@marking
+def mount_the_workspace_again() -> None:
+    """A daemon of one's own over the real directory, which is the branch here."""
+    agentfsd("mount", LOWER, f"{OUTSIDE}/empty", "--state", f"{OUTSIDE}/empty/state")
+
+
+@marking
+def run_without_confinement() -> None:
+    agentfsd("run", "--confine", "off", "-b", "mine", "--", "sh", "-c", f"echo ESCAPED run_without_confinement >{LOWER}/mark31")
+
+
+@attempt
+def merge_into_main() -> None:
+    agentfsd("merge", "mine", "main")
+
+
+@attempt
+def undo_what_a_person_did() -> None:
+    agentfsd("undo")
+
+
+@attempt
+def forget_what_can_be_undone() -> None:
+    agentfsd("gc", "--forget-undo")
+
+
+@attempt
+def change_the_rules() -> None:
+    agentfsd("rules", "add", "allow **")
+
+
+@attempt
+def export_another_branch() -> None:
+    agentfsd("export", "other", f"{POINT}/exported")
+
+
+@attempt
+def compare_with_another_branch() -> str:
+    return agentfsd("diff", "other", "--patch")
+
+
+@attempt
+def restore_another_branch_here() -> None:
+    agentfsd("restore", "other")
+
+
+@attempt
+def ask_for_a_descriptor_of_another_branch() -> str:
+    from agentfs_client.control import ControlClient
+
+    with ControlClient.connect(f"{STATE}/control.sock") as client:
+        return os.read(client.open_fd("secret", os.O_RDONLY, branch="other").fd, 100).decode()
+
+
 # -- the state of agentfsd -----------------------------------------------------------------------------------------------
 
 
@@ -561,6 +690,36 @@ def slow_the_daemon() -> None:
 def have_a_bystander_killed_for_memory() -> None:
     with open(f"/proc/{W['bystander']}/oom_score_adj", "w") as file:
         file.write("1000")
+
+
+@attempt
+def break_the_connections_of_mounts() -> None:
+    """By the kernel's directory of FUSE connections."""
+    place = "/sys/fs/fuse/connections"
+    if not any(os.access(f"{place}/{name}/abort", os.W_OK) for name in os.listdir(place)):
+        raise OSError(errno.EACCES, "none may be broken")
+
+
+@attempt
+def signal_everybody() -> None:
+    """Signal 0 to each process: which would have got another one?"""
+    reached = []
+    for pid in (W["daemon"], W["bystander"], W["holder"], os.getppid()):
+        with contextlib.suppress(OSError):
+            os.kill(pid, 0)
+            reached.append(pid)
+    if not reached:
+        raise OSError(errno.EPERM, "nobody")
+
+
+@attempt
+def keep_the_daemon_on_one_processor() -> None:
+    os.sched_setaffinity(W["bystander"], {0})
+
+
+@attempt
+def give_the_daemon_no_disk_time() -> None:
+    call(251, 1, W["bystander"], 3 << 13)  # ioprio_set: idle
 
 
 @attempt

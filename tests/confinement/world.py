@@ -37,7 +37,7 @@ class World:
         self.registry, self.alias, self.part, self.state_alias = (self.base / name for name in ("run", "alias", "part", "states"))
         self._services: list[socket.socket] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._branches = {"mine", "other"}
+        self._branches = {"main", "mine", "other"}
         self.master, self.terminal = os.openpty()
 
     def __enter__(self) -> "World":
@@ -59,6 +59,8 @@ class World:
             os.chown(path, self.user, self.user, follow_symlinks=False)
         subprocess.run(["mount", "--bind", self.lower, self.alias], check=True)
         subprocess.run(["mount", "--bind", self.lower / "part", self.part], check=True)
+        control = ["mount", "-t", "fusectl", "fusectl", "/sys/fs/fuse/connections"]  # as systemd does
+        self._has_control = subprocess.run(control, capture_output=True, check=False).returncode == 0  # else it is there
         self.cli("mount", str(self.lower), str(self.point))
         subprocess.run(["mount", "--bind", self.state().state, self.state_alias], check=True)
         self.cli("mount", str(self.other_lower), str(self.other_point))
@@ -97,6 +99,8 @@ class World:
             record = read_record(str(path))
             if record is not None and record.alive():
                 os.kill(record.pid, signal.SIGKILL)
+        if self._has_control:
+            subprocess.run(["umount", "/sys/fs/fuse/connections"], check=True)
         for path in (self.point, self.other_point, self.alias, self.part, self.state_alias):
             subprocess.run(["umount", "-l", path], check=False, capture_output=True)
         os.close(self.master)

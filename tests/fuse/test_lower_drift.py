@@ -26,7 +26,7 @@ def root(mounted: Mounted, request: pytest.FixtureRequest) -> Path:
 
 
 def eventually(check: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while not check():
         assert time.monotonic() < deadline
         time.sleep(0.05)

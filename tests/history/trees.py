@@ -275,7 +275,12 @@ def commit_lower(
         once = str(time.time_ns())
         list(
             settling.settle(
-                opened.overlay, branch_id, tree.head, found.same, whole=whole and not wanted and not as_branches, once=once
+                opened.overlay,
+                branch_id,
+                tree.head,
+                found.same,
+                once=once,
+                whole=whole and not (wanted or as_branches or found.ignored),
             )
         )
         settling.settle_root(opened.overlay, branch_id)

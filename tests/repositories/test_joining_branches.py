@@ -1,10 +1,12 @@
 """Merging branches in which agents use git: one history of all commits, and a working tree that git calls clean."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agentfsd.core import data
 from agentfsd.history.merge_records import Rules
 from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, commit, git, start
@@ -167,6 +169,52 @@ def test_work_on_branches_of_their_own_comes_into_ours(agents: Agents) -> None:
     assert git(place, "merge-base", "--octopus", "main", *tips) != ""
     assert [git(place, "branch", "--contains", tip, "main") for tip in tips] == ["* main", "* main"]
     assert git(place, "status", "--porcelain") == ""
+
+
+def test_work_that_was_kept_beside_can_be_merged_later(agents: Agents) -> None:
+    agents.branch("one", "two")
+    agents.commit("one", {"a": "A\n"}, "one")
+    place = agents.work("two")
+    git(place, "switch", "-qc", "feature")
+    his = commit(place, {"b": "B\n", "new": "new\n"}, "two")
+    agents.keep("two")
+    agents.merge("two", into="one", rules=Rules(way="beside"))
+    assert agents.merge("two", into="one").said == ["two: 1 commit to main, merged"]
+    place = shown(agents, "one")
+    assert his in git(place, "rev-list", "main").split()
+    assert (place / "new").read_text() == "new\n"
+    assert git(place, "status", "--porcelain") == ""
+
+
+def test_what_ours_had_staged_where_they_committed_comes_unstaged(agents: Agents) -> None:
+    agents.branch("one", "two")
+    place = agents.work("one")
+    (place / "text").write_text(lines(l3="staged"))
+    (place / "new").write_text("staged\n")
+    git(place, "add", "-A")
+    agents.keep("one")
+    agents.commit("two", {"text": lines(l16="two"), "b": "B\n"}, "two's")
+    assert agents.merge("two", into="one").conflicts == []
+    place = shown(agents, "one")
+    assert git(place, "status", "--porcelain") == " M text\n?? new"
+    assert (place / "text").read_text() == lines(l3="staged", l16="two")
+
+
+def test_work_on_a_branch_beside_one_that_was_deleted_here_and_moved_there(agents: Agents) -> None:
+    git(agents.lower, "branch", "topic")
+    agents.branch("one")
+    place = agents.work("one")
+    git(place, "branch", "-q", "-D", "topic")
+    git(place, "switch", "-qc", "feature")
+    his = commit(place, {"a": "A\n"}, "one's")
+    agents.keep("one")
+    git(agents.lower, "switch", "-q", "topic")
+    mine = commit(agents.lower, {"b": "B\n"}, "person's")
+    git(agents.lower, "switch", "-q", "main")
+    assert commit_lower(agents.opened, rule="merge", ref="one").conflicts == []
+    git(agents.lower, "fsck", "--strict", "--no-dangling")
+    assert git(agents.lower, "rev-parse", "topic", "feature", "main").split() == [mine, his, his]
+    assert git(agents.lower, "status", "--porcelain") == ""
 
 
 def test_what_is_not_committed_comes_as_it_is(agents: Agents) -> None:
@@ -419,3 +467,23 @@ def test_conflicts_of_commits_are_shown_decided_and_marked_as_those_of_files(age
     assert "<<<<<<< marked\nby a\n=======\nby b\n>>>>>>> b\n" in (agents.work("marked") / "text").read_text()
     decided = agents.merge("b", into="main", rules=Rules("theirs")).decided
     assert [(source, *decision) for source, decision in decided] == [("b", b"text", "content", "b")]
+
+
+def test_a_file_that_is_open_while_a_merge_makes_it_the_real_directorys_again(agents: Agents) -> None:
+    """Of both sides' last messages ours stays, which is that of the real repository: nobody has committed there."""
+    agents.branch("one", "two")
+    agents.commit("one", {"a": "A\n"}, "one's")
+    place = agents.work("two")
+    git(place, "tag", "mine")
+    agents.keep("two")
+    agents.merge("one", into="two")
+    inode = agents.opened.tree("one").walk(b".git/COMMIT_EDITMSG")
+    data.open_(inode, os.O_RDWR)
+    assert agents.merge("two", into="one").how == "fast-forward"
+    assert data.read(inode, 100, 0) == b"start\n"
+    data.write(inode, b"S", 0)
+    data.release(inode)
+    assert agents.opened.read(".git/COMMIT_EDITMSG", "one") == b"Start\n"
+    assert agents.opened.overlay.fsck() == []
+    agents.opened.reopen()
+    assert agents.opened.read(".git/COMMIT_EDITMSG", "one") == b"Start\n"

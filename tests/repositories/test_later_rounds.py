@@ -9,7 +9,7 @@ from agentfsd.core import inode_stat, tree_diff
 from agentfsd.history.merge_records import Rules
 from agentfsd.repositories.telling import tell
 from tests.history.trees import commit_lower
-from tests.repositories.agents import Agents, git, start
+from tests.repositories.agents import Agents, commit, git, start
 
 
 @pytest.fixture
@@ -165,3 +165,44 @@ def test_an_unfinished_merge_does_not_reach_the_real_directory(agents: Agents) -
     assert commit_lower(agents.opened, rule="refuse", ref="all").conflicts == []
     assert git(agents.lower, "status", "--porcelain") == ""
     assert (agents.lower / "a").read_text() == "both\n"
+
+
+def test_a_branch_takes_over_what_a_person_has_committed(agents: Agents) -> None:
+    """The branch ``all`` shows the real directory, as ``main`` does."""
+    agents.commit("one", {"a": "one\n"}, "one's")
+    theirs = commit(agents.lower, {"b": "person\n", "new": "new\n"}, "person's")
+    assert agents.merge("all", into="one").said == ["all: 1 commit to main, merged"]
+    place = agents.work("one")
+    assert theirs in git(place, "rev-list", "main").split()
+    assert git(place, "status", "--porcelain") == ""
+    assert [(place / name).read_text() for name in ("a", "b", "new")] == ["one\n", "person\n", "new\n"]
+    assert agents.merge("all", into="one").how == "nothing"
+    assert commit_lower(agents.opened, rule="refuse", ref="one").conflicts == []
+    assert git(agents.lower, "status", "--porcelain") == ""
+    assert git(agents.lower, "rev-parse", "main") == git(place, "rev-parse", "main")
+
+
+def test_what_a_person_has_committed_is_a_conflict_where_the_branch_changed_the_same(agents: Agents) -> None:
+    agents.commit("one", {"a": "one\n"}, "one's")
+    commit(agents.lower, {"a": "person\n"}, "person's")
+    merged = agents.merge("all", into="one")
+    assert [(found.path, found.kind) for found in merged.conflicts] == [(b"a", "content")]
+    assert agents.merge("all", into="one", rules=Rules(favor="ours")).conflicts == []
+    place = agents.work("one")
+    assert (git(place, "status", "--porcelain"), (place / "a").read_text()) == ("", "one\n")
+    assert commit_lower(agents.opened, rule="refuse", ref="one").conflicts == []
+    assert (agents.lower / "a").read_text() == "one\n"
+
+
+def test_notes_of_both_when_one_came_to_the_real_repository_first(agents: Agents) -> None:
+    tips = []
+    for name in ("one", "two"):
+        place = agents.work(name)
+        git(place, "notes", "add", "-m", name, "HEAD" if name == "one" else "HEAD^{tree}")
+        tips.append(git(place, "rev-parse", "refs/notes/commits"))
+        agents.keep(name)
+    assert commit_lower(agents.opened, rule="refuse", ref="one").conflicts == []
+    agents.merge("one", into="two")
+    agents.merge("two", into="one")
+    for name in ("one", "two"):
+        assert {*tips} <= set(git(agents.work(name), "rev-list", "refs/notes/commits").split())

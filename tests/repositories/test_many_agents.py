@@ -67,3 +67,21 @@ def test_an_index_that_git_refreshed_at_the_mount_point_is_no_change_to_build_on
     mounted.end()
     assert git(mounted.lower, "log", "-1", "--format=%s") == "Work of one"
     assert git(mounted.lower, "status", "--porcelain") == ""
+
+
+def test_undo_says_that_a_later_commit_into_the_real_directory_stays(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
+    lower = tmp_path / "lower"
+    start(lower, {"a": "a"})
+    mounted = make_mount(lower)
+    for name in ("one", "two"):
+        work(mounted, name, {name: name}, f"Work of {name}")
+    mounted.cli("merge", "one", "--into", "two")
+    mounted.cli("commit", "two")
+    (entry,) = mounted.json("undo", "--list")
+    assert (entry["kind"], entry["committed"]) == ("merge", "two")
+    said = mounted.cli("undo")
+    assert said.stdout == "undone: merge of two\n"
+    assert "two was committed into the real directory after it: that stays" in said.stderr
+    assert git(lower, "log", "--format=%s", "--no-merges").splitlines() != ["start"]
+    mounted.cli("merge", "one", "--into", "main")
+    assert [entry["committed"] for entry in mounted.json("undo", "--list")] == [""]

@@ -222,3 +222,75 @@ def test_a_linked_worktree_of_the_real_repository_where_the_branch_has_its_own(a
     place = shown(agents, "two")
     for name in ("one", "two"):
         git(place, f"--git-dir={place}/.git/worktrees/wt-{name}", f"--work-tree={place}/wt-{name}", "status", "--porcelain")
+
+
+@pytest.mark.parametrize("favor", ["", "theirs"])
+@pytest.mark.parametrize("into", ["one", "two"])
+def test_a_committed_file_that_looks_like_one_that_both_removed(agents: Agents, into: str, favor: str) -> None:
+    """A removed file and a new one with nearly the same content are no rename that the other side's removal could undo."""
+    text = "".join(f"line {number}\n" for number in range(20))
+    commit(agents.lower, {"old": text}, "person's")
+    place = agents.work("one")
+    git(place, "rm", "-q", "--cached", "old")
+    agents.keep("one")
+    agents.commit("one", {"new": text.replace("line 7", "one"), "old": None}, "one's")
+    place = agents.work("two")
+    (place / "old").unlink()
+    agents.keep("two")
+    agents.commit("two", {"b": "B\n", "old": text}, "two's")
+    place = agents.work("two")
+    (place / "old").unlink()
+    agents.keep("two")
+    source = "two" if into == "one" else "one"
+    merged = agents.merge(source, into=into, rules=Rules(favor=favor))  # type: ignore[arg-type]
+    assert merged.conflicts == []
+    place = shown(agents, into)
+    assert (place / "new").exists()
+    assert not (place / "old").exists()
+    assert git(place, "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("favor", ["ours", "theirs"])
+@pytest.mark.parametrize("committed", [True, False])
+def test_no_favoured_side_removes_a_new_name_of_what_it_removed(agents: Agents, favor: str, committed: bool) -> None:
+    text = "".join(f"line {number}\n" for number in range(20))
+    commit(agents.lower, {"old": text}, "person's")
+    place = agents.work("one")
+    if committed:
+        git(place, "mv", "old", "new")
+        git(place, "commit", "-qm", "moves")
+    else:
+        (place / "old").rename(place / "new")
+    agents.keep("one")
+    place = agents.work("two")
+    git(place, "rm", "-q", "old") if committed else (place / "old").unlink()
+    git(place, "commit", "-qm", "two's", "--allow-empty")
+    agents.keep("two")
+    for name in ("one", "two"):
+        agents.opened.overlay.branches.create(f"of-{name}", name)
+    for source, into in (("one", "two"), ("of-two", "of-one")):
+        assert [found.kind for found in agents.merge(source, into=into).conflicts] == ["rename/delete"]
+        merged = agents.merge(source, into=into, rules=Rules(favor=favor))  # type: ignore[arg-type]
+        assert [(found.path, found.winner) for _, found in merged.decided] == [(b"new", "")]
+        place = shown(agents, into)
+        assert ((place / "new").read_text(), (place / "old").exists()) == (text, False)
+        assert git(place, "status", "--porcelain") == ("" if committed else " D old\n?? new")
+
+
+def test_a_stash_whose_log_has_expired_stays_beneath_a_newer_one(agents: Agents) -> None:
+    place = agents.work("one")
+    (place / "a").write_text("stashed\n")
+    git(place, "stash", "-q")
+    old = git(place, "rev-parse", "refs/stash")
+    agents.keep("one")
+    agents.merge("one", into="two")
+    place = agents.work("two")
+    git(place, "reflog", "expire", "--expire=now", "--all")
+    agents.keep("two")
+    place = agents.work("one")
+    (place / "a").write_text("stashed again\n")
+    git(place, "stash", "-q")
+    new = git(place, "rev-parse", "refs/stash")
+    agents.keep("one")
+    assert agents.merge("one", into="two").conflicts == []
+    assert git(shown(agents, "two"), "log", "-g", "--format=%H", "refs/stash").split() == [new, old]

@@ -2,13 +2,15 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from agentfsd.core import directory_entries
 from tests.history.trees import commit_lower
+from tests.mounted import Mounted
 from tests.overlays import OWNER
 from tests.repositories.agents import Agents, commit, git, start
 
@@ -82,3 +84,22 @@ def test_after_a_commit_of_the_branch_its_objects_are_the_lowers(agents: Agents)
     agents.commit("one", {"b": "one's again\n"}, "one's")
     assert commit_lower(agents.opened, ref="one", rule="merge").conflicts == []
     git(agents.lower, "fsck", "--strict", "--no-dangling")
+
+
+def test_a_branch_that_has_just_looked_for_an_object_sees_it_once_it_is_there(
+    tmp_path: Path, make_mount: Callable[..., Mounted]
+) -> None:
+    lower = tmp_path / "lower"
+    start(lower, {"a": "a\n"})
+    mounted = make_mount(lower)
+    there = git(lower, "rev-parse", "main")[:2]
+    content = next(data for data in map(b"%d".__mod__, range(100_000)) if blob_id(data).startswith(there))
+    mounted.cli("branch create", "one")
+    waits = f"git gc -q --prune=now; ! git cat-file -e {blob_id(content)} 2>/dev/null; echo gone; read go; git show later"
+    shell = mounted.start(
+        "one", "sh", "-ec", waits, view="namespace", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )  # fmt: skip
+    assert shell.stdout is not None
+    assert shell.stdout.readline() == "gone\n"
+    git(lower, "update-ref", "refs/tags/later", git(lower, "hash-object", "-w", "--stdin", data=content))
+    assert shell.communicate("go\n")[0].encode() == content

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,6 +117,29 @@ def test_damage_inside_the_database_is_reported_and_nothing_is_thrown_away(used:
     check_intact(used)
 
 
+# -- a daemon that is killed
+
+
+def test_a_mount_whose_daemon_dies_while_it_is_asked_is_dead(used: Mounted) -> None:
+    shown = mount_table.mount_at(str(used.path))
+    assert shown is not None
+    pid = used.record().pid
+    os.kill(pid, signal.SIGSTOP)  # the question waits for an answer
+    killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+    killer.start()
+    assert mount_table.is_dead(shown)
+    killer.join()
+    used.mount()
+    check_intact(used)
+
+
+def test_mount_right_after_a_kill_waits_for_what_is_left_of_the_daemon(used: Mounted) -> None:
+    for _ in range(3):
+        os.kill(used.record().pid, signal.SIGKILL)
+        used.mount()
+    check_intact(used)
+
+
 # -- the daemon's own limits
 
 
@@ -135,7 +159,7 @@ def test_without_descriptors_opening_fails_and_the_rest_goes_on(used: Mounted) -
         (used.path / "new").touch()
     for fd in opened:
         os.close(fd)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while time.monotonic() < deadline:  # the kernel's RELEASE comes a moment after close
         try:
             (used.path / "new").write_bytes(b"new")

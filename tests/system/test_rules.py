@@ -275,6 +275,20 @@ print(json.dumps(found))
         assert client.ask(opening, wire.Error).code == "EACCES"
 
 
+def test_an_export_in_a_branch_says_which_path_was_denied(ruled: Mounted, tmp_path: Path) -> None:
+    ruled.cli("branch create", "exported")
+    (ruled.subtree("exported") / "a.key").symlink_to("plain")
+    for target in (tmp_path / "directory", tmp_path / "archive.zip"):
+        inside = ["export", "exported", str(target)]
+        done = ruled.run("exported", *AGENTFSD, *inside, check=False)
+        assert done.returncode == 1
+        assert "agentfsd: a.key: Permission denied; nothing was exported" in done.stderr
+        assert "agentfsd rules test a.key" in done.stderr
+        assert not target.exists()
+    ruled.cli("export", "exported", str(tmp_path / "outside"))
+    assert os.readlink(tmp_path / "outside" / "a.key") == "plain"
+
+
 def test_paths_outside_the_workspace_are_covered(ruled: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (".ssh/id_x", ".ssh/id_x.pub", ".aws/keys", ".profile", "other"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

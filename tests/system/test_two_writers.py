@@ -112,6 +112,20 @@ def test_two_that_write_one_page_do_not_wait_for_each_other(shared: Mounted, one
     assert set(first) <= {"x", "y", ".", "\n"}
 
 
+REOPEN = """
+for number in range(int(sys.argv[1])):
+    fd = os.open("d/one", os.O_RDWR); os.pwrite(fd, b"x", number % 7 * 100); os.close(fd)
+"""
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_those_that_open_and_write_one_page_again_and_again_do_not_wait_for_each_other(
+    shared: Mounted, one: str, two: str
+) -> None:
+    (shared.subtree("b") / "d" / "one").write_bytes(b"." * 700)
+    together([start(shared, view, REOPEN, str(5 * ROUNDS)) for view in (one, two, one, two)])
+
+
 MAP = """
 import mmap
 fd = os.open("d/one", os.O_RDWR)

@@ -1,31 +1,16 @@
 """The command `asks`, which shows and answers processes that wait because a rule says `ask`."""
 
 import sys
-import time
-from typing import Literal, cast
+from typing import cast
 
 import click
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotFoundError
-from agentfsd.cli import shell_completion
+from agentfsd.cli import path_answers, shell_completion
 from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
 from agentfsd.cli.output import printing
-
-_Lasts = Literal["once", "session", "rule"]
-_KEYS: dict[str, tuple[bool, _Lasts] | None] = {
-    "a": (True, "once"), "s": (True, "session"), "r": (True, "rule"), "d": (False, "once"), "n": (False, "session"), "": None,
-}  # fmt: skip
-
-_DONE: dict[tuple[bool, _Lasts], str] = {
-    (True, "once"): "allowed until that process ends",
-    (False, "once"): "denied this time",
-    (True, "session"): "allowed to the branch until the daemon ends or rules change",
-    (False, "session"): "denied to the branch until the daemon ends or rules change",
-    (True, "rule"): "allowed for good, by a rule",
-    (False, "rule"): "denied for good, by a rule",
-}
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -54,7 +39,16 @@ def asks(ctx: click.Context, named: str | None, as_json: bool) -> None:
     elif waiting:
         printing.table(
             ("id", "since", "branch", "process", "wants to"),
-            [(str(each.id), f"{_age_s(each)} s", each.branch, f"{each.command} ({each.pid})", _wish(each)) for each in waiting],
+            [
+                (
+                    str(each.id),
+                    f"{path_answers.age_s(each)} s",
+                    each.branch,
+                    f"{each.command} ({each.pid})",
+                    path_answers.wish(each),
+                )
+                for each in waiting
+            ],
         )
     else:
         printing.note("no process waits for permission")
@@ -78,7 +72,7 @@ def answer(number: int, answer: str, lasts: str, named: str | None) -> None:
       agentfsd asks answer 4 deny --for session
     """
     with client(named or click.get_current_context().obj) as daemon:
-        _answer(daemon, number, answer == "allow", cast(_Lasts, lasts))
+        printing.say(path_answers.answer(daemon, number, answer == "allow", cast(path_answers.Lasts, lasts)))
 
 
 @asks.command()
@@ -103,28 +97,15 @@ def follow(branch: str | None, named: str | None) -> None:
 
 
 def _meet(daemon: ControlClient, question: wire.PathQuestion) -> None:
-    printing.note(f"{question.command} ({question.pid}) in {question.branch} wants to {_wish(question)}")
+    printing.note(path_answers.sentence(question))
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        printing.detail(f"answer it: agentfsd asks answer {question.id} allow")
+        printing.detail(path_answers.how_to(question))
         return
-    prompt = "  [a]llow until it ends, for the [s]ession, by a [r]ule; [d]eny this time, [n]ever; Enter: leave it"
-    letter = click.prompt(prompt, default="", show_default=False, type=click.Choice(list(_KEYS)), show_choices=False, err=True)
-    chosen = _KEYS[letter]
+    letters = click.Choice(list(path_answers.KEYS))
+    letter = click.prompt(path_answers.PROMPT, default="", show_default=False, type=letters, show_choices=False, err=True)
+    chosen = path_answers.KEYS[letter]
     if chosen is not None:
         try:
-            _answer(daemon, question.id, *chosen)
+            printing.say(path_answers.answer(daemon, question.id, *chosen))
         except NotFoundError as exc:  # it came too late
             printing.note(exc.message)
-
-
-def _answer(daemon: ControlClient, number: int, allow: bool, lasts: _Lasts) -> None:
-    question = daemon.answer_ask(number, allow=allow, lasts=lasts)
-    printing.say(f"{_DONE[allow, lasts]}: {question.command} ({question.pid}) wants to {_wish(question)}")
-
-
-def _wish(question: wire.PathQuestion) -> str:
-    return f"{question.what} {question.path}"
-
-
-def _age_s(question: wire.PathQuestion) -> int:
-    return max(0, int(time.time() - question.asked_ns / 1e9))

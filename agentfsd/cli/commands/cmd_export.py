@@ -3,8 +3,10 @@
 The command does all of it itself, not the daemon, so that it has the caller's own rights.
 """
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 
 import click
 
@@ -15,7 +17,7 @@ from agentfs_files.trees.equal_trees import make_equal
 from agentfs_files.trees.tree_source import TreeSource
 from agentfs_host.mount_table import is_within
 from agentfsd.cli import shell_completion
-from agentfsd.cli.command_base import converse, mount_option
+from agentfsd.cli.command_base import Failure, converse, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
 from agentfsd.cli.output.progress_bar import Step, is_shown, progress
@@ -63,13 +65,26 @@ def export(
     if repository is None and (len(arguments) != 2 or url or full):
         raise click.UsageError("name a REF and a TARGET, or --git REPO")
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
-    with daemon, interruptible():
+    with daemon, interruptible(), _denials():
         if repository is not None:
             from agentfsd.cli.transfer import git_export
 
             git_export.export(mount, daemon, git_export.ExportOrder(repository, url, arguments, full, force))
         else:
             _export(mount, daemon, arguments[0], arguments[1], force)
+
+
+@contextlib.contextmanager
+def _denials() -> Iterator[None]:
+    """Say where a denied file may come from: an export inside a branch has the caller's rights, and rules by path hold."""
+    try:
+        yield
+    except PermissionError as exc:
+        if isinstance(exc, Refusal) or not exc.filename:
+            raise
+        path = printing.quoted(os.fsencode(exc.filename))
+        hint = f"rules by path hold in a branch (agentfsd rules test {path}); outside of all branches, the export includes it"
+        raise Failure(f"{path}: {exc.strerror}; nothing was exported", hint) from exc
 
 
 def _export(mount: locate.Mount, daemon: ControlClient, ref: str, target: str, force: bool) -> None:

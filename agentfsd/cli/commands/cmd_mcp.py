@@ -39,9 +39,8 @@ def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each
 
     Such clients are Claude Code, Claude Desktop and editors. The tools are those of MCP's reference file system server, and
     snapshot, restore, diff, list_snapshots, glob and grep. Paths are absolute, below the mount point, or relative to it.
-    Several servers can run at once, in one branch or in several. If there are rules (`agentfsd rules`) when it starts, they hold
-    for the tools. A server ends when the client closes its input, or with
-    SIGTERM.
+    Several servers can run at once, in one branch or in several. A server is a process of its branch, so rules by path
+    (`agentfsd rules`) hold for the tools. It ends when the client closes its input, or with SIGTERM.
 
     \b
     Example:
@@ -59,7 +58,7 @@ def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each
     with daemon:
         chosen = _branch(daemon, branch, new, source)
         shown_at = mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint
-        if not daemon.hello.bound and daemon.list_rules(chosen.id):
+        if not daemon.hello.bound:
             daemon.bind(os.getpid(), chosen.id)  # what a tool is asked for is what an agent asks for: the rules hold
         filesystem = BranchFilesystem(chosen.id, mount=mount.mountpoint, read_only=read_only, mount_point=shown_at)
     with filesystem:

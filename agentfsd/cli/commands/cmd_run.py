@@ -4,8 +4,6 @@ import contextlib
 import errno
 import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -15,7 +13,7 @@ from agentfs_client import interpose, locate, registry, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotFoundError
 from agentfs_host.mount_table import is_within
-from agentfsd.cli import shell_completion
+from agentfsd.cli import run_questions, shell_completion
 from agentfsd.cli.command_base import Failure, converse, mount_option, refusals
 from agentfsd.cli.connect import daemon_start, mount_finder
 from agentfsd.cli.output import printing
@@ -178,26 +176,13 @@ def run_command(
         )  # fmt: skip
         if around:
             daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
-        with _told_of_questions(mount, chosen, rules):
+        asks = any(rule.verb == "ask" for rule in rules)
+        with run_questions.asked(mount.mountpoint, chosen.name) if asks else contextlib.nullcontext():
             ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
         if around:
             daemon.create_snapshot(chosen.id, tag=f"after: {_shown_command(command)}", around_run=True)
         watch.tell(ended, made_up=branch is None, summarized=branch is None or _is_hidden(mount))
     return ended.exit_code
-
-
-@contextlib.contextmanager
-def _told_of_questions(mount: locate.Mount, branch: wire.Branch, rules: Iterable[wire.RuleInScope]) -> Iterator[None]:
-    """Print on this terminal which processes of the branch wait for permission, if any rule says `ask`."""
-    if not any(rule.verb == "ask" for rule in rules):
-        yield
-        return
-    command = [sys.executable, "-P", "-m", "agentfsd.cli.main", "asks", "follow", "-m", mount.mountpoint, "-b", branch.name]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as teller:
-        try:
-            yield
-        finally:
-            teller.terminate()
 
 
 def _preloaded(daemon: ControlClient) -> dict[str, str]:

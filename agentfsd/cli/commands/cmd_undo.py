@@ -29,3 +29,5 @@ def undo(listing: bool, named: str | None, as_json: bool) -> None:
         printing.table(("what", "branch", "before it"), [(entry.kind, entry.branch, entry.snapshot) for entry in entries])
     else:
         printing.say(f"undone: {entries[0].kind} of {entries[0].branch}")
+        if entries[0].committed:
+            printing.note(f"{entries[0].committed} was committed into the real directory after it: that stays as it is")

@@ -5,6 +5,7 @@ attributes, so a place stays writable when the root becomes read-only.
 """
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 from agentfs_host.mount_table import is_within
 from agentfsd.cli.sandbox.layout import Cover, Place, RunPlan
 from agentfsd.cli.sandbox.view import View
-from agentfsd.linux import namespaces
+from agentfsd.linux import home_directory, namespaces, patient_mounts
 
+_PATIENCE_S = 2.0
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx")
 _OF_THE_KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi")
 
@@ -22,8 +24,8 @@ _OF_THE_KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", 
 class Impossible(Exception):
     """A part of the plan failed, and the command must not start without it."""
 
-    def __init__(self, what: str, code: int) -> None:
-        super().__init__(f"{what}: {os.strerror(code)}")
+    def __init__(self, what: str, code: int, why: str = "") -> None:
+        super().__init__(f"{what}: {why or os.strerror(code)}")
         self.errno = code
 
 
@@ -102,10 +104,16 @@ class _Enclosure:
 
     def finish(self, branch: str) -> list[str]:
         """Put the copies in place. Return what could not be done, each with the reason."""
+        for name in self._plan.homes:
+            source = os.path.join(home_directory.find(), name.below)
+            self._attempt(f"the home directory in {name.path}", lambda name=name, source=source: self._bind(source, name.path))  # type: ignore[misc]
         for view in self._plan.views:
             source = os.path.join(branch, view.below) if view.below else branch
             self._attempt(f"the real files in {view.path}", lambda view=view, source=source: self._bind(source, view.path))  # type: ignore[misc]
+        self._cover_mounts([cover.path for cover in self._plan.covers if cover.is_mount and _is_there(cover.path)])
         for cover in self._plan.covers:
+            if cover.is_mount:
+                continue
             self._attempt(f"a cover over {cover.path}", lambda cover=cover: self._cover(cover))  # type: ignore[misc]
         for path in self._sealed:
             self._attempt(f"{path} read-only", lambda path=path: namespaces.make_read_only(path))  # type: ignore[misc]
@@ -116,7 +124,7 @@ class _Enclosure:
             work()
         except OSError as exc:
             if self._confinement.is_asked:
-                raise Impossible(what, exc.errno or 0) from exc
+                raise Impossible(what, exc.errno or 0, exc.strerror or "") from exc
             self._missing.append(f"{what}: {exc.strerror}")
 
     def _copy(self) -> None:
@@ -170,6 +178,16 @@ class _Enclosure:
         if not cover.is_writable:
             self._sealed.append(cover.path)
 
+    def _cover_mounts(self, paths: Sequence[str]) -> None:
+        """Cover the mount points of other daemons, which may not answer."""
+        for path, code in patient_mounts.cover(paths, "mode=700,size=64k", _PATIENCE_S).items():
+            if code:
+                why = "its daemon does not answer" if code == errno.ETIMEDOUT else os.strerror(code)
+                self._attempt(f"a cover over {path}", lambda code=code, why=why: _fail(code, why))  # type: ignore[misc]
+            else:
+                self._fresh.append(path)
+                self._sealed.append(path)
+
     def _put(self, path: str, copy: _Copy) -> None:
         if copy.is_dir:
             self._make_way(path)
@@ -211,6 +229,10 @@ class _Enclosure:
             if path in self._copies:
                 namespaces.make_read_only(self._copies[path].fd)
                 self._put(path, self._copies[path])
+
+
+def _fail(code: int, why: str) -> None:
+    raise OSError(code, why)
 
 
 def _is_there(path: str) -> bool:

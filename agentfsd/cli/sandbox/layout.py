@@ -20,6 +20,7 @@ from agentfsd.linux import home_directory
 from agentfsd.state import daemon_records, state_directory
 from agentfsd.state.state_directory import StateDirectory
 
+_FUSE_CONTROL = "fusectl"  # a write to NUMBER/abort in it ends a mount
 _TEMPORARY = ("/tmp", "/var/tmp")
 _RESOLVER = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/connman/resolv.conf")
 
@@ -40,11 +41,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """A directory that is empty in the run except for the files *keep* in it."""
+    """A directory that is empty in the run except for the files *keep* in it.
+
+    Attributes:
+        is_mount: It is the mount point of another daemon, which may not answer.
+    """
 
     path: str
     keep: tuple[str, ...] = ()
     is_writable: bool = False
+    is_mount: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +59,14 @@ class RunPlan:
 
     Attributes:
         views: Further places of the branch, or of a part of it.
+        homes: Other names of the home directory, or of a part of it, which show what the home directory shows.
         pins: Directories above covered places, which must not be renamed.
     """
 
     confinement: Confinement
     places: tuple[Place, ...] = ()
     views: tuple[Alias, ...] = ()
+    homes: tuple[Alias, ...] = ()
     covers: tuple[Cover, ...] = ()
     pins: tuple[str, ...] = ()
 
@@ -89,8 +97,9 @@ def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str], rule
     record = next((each for each in records if each.mountpoint == mountpoint and each.alive()), None)
     views = _views(record, targets, table) if confinement.covers else []
     shown = [*targets, *(view.path for view in views)]
-    places = _with_ruled(_places(confinement, shown, table), ruled, shown)
+    places = _with_other_names(_with_ruled(_places(confinement, shown, table), ruled, shown), shown, table)
     gone = [place.path for place in places if place.how in ("fresh", "hide")]
+    homes = [name for name in _home_names(places, table) if not any(is_within(name.path, path) for path in [*gone, *shown])]
     covers = [
         cover for cover in (_covers(record, records, shown, table) if confinement.covers else [])
         if cover.keep or not any(is_within(cover.path, place) for place in gone)
@@ -103,7 +112,7 @@ def plan(confinement: Confinement, mountpoint: str, targets: Sequence[str], rule
         )
         if not is_within(path, layered or path + "/")
     ]
-    return RunPlan(confinement, tuple(places), tuple(views), tuple(covers), tuple(pins))
+    return RunPlan(confinement, tuple(places), tuple(views), tuple(homes), tuple(covers), tuple(pins))
 
 
 # -- the branch ---------------------------------------------------------------------------------------------------------
@@ -135,7 +144,10 @@ def _covers(
             renamed = tuple(place + name[len(path) :] for name in inside) if place == path else ()
             covers.setdefault(place, Cover(place, renamed, path in registries))
     for path in others:
-        covers.setdefault(path, Cover(path))
+        covers.setdefault(path, Cover(path, is_mount=True))
+    for mounted in table:
+        if mounted.fstype == _FUSE_CONTROL:
+            covers.setdefault(mounted.mountpoint, Cover(mounted.mountpoint))
     harmless = {path: cover for path, cover in covers.items() if not any(_hides(path, place) for place in shown)}
     return [cover for path, cover in harmless.items() if not _is_inside_another(path, harmless)]
 
@@ -227,6 +239,25 @@ def _with_ruled(places: list[Place], ruled: Sequence[Place], shown: Sequence[str
         and not any(is_within(place.path, path) for path in gone)
     ]  # fmt: skip
     return sorted([*places, *added], key=lambda place: place.path.count("/") if place.path != "/" else 0)
+
+
+def _with_other_names(places: list[Place], shown: Sequence[str], table: Sequence[Mounted]) -> list[Place]:
+    """Add the other names of what is hidden or read-only, and of exceptions to that."""
+    home = home_directory.find()
+    covered = [place.path for place in places if place.how in ("ro", "hide") and place.path != home]
+    added = [
+        Place(name.path, place.how)
+        for place in places
+        if place.path in covered or (place.how == "rw" and any(is_within(place.path, path) for path in covered))
+        for name in aliases(place.path, table)
+    ]
+    return _with_ruled(places, added, shown)
+
+
+def _home_names(places: Sequence[Place], table: Sequence[Mounted]) -> list[Alias]:
+    """Return the other names of the home directory, if the run shows something else there than what is there."""
+    home = home_directory.find()
+    return aliases(home, table) if any(place.path == home for place in places) else []
 
 
 def _check(path: str, shown: Sequence[str]) -> None:

@@ -69,12 +69,13 @@ async def delete_branch(services: Services, request: wire.BranchDelete, context:
 async def discard_branch(services: Services, request: wire.Discard, context: RequestContext) -> wire.Done:
     """Delete a branch with its changes; reset the default branch to the lower."""
     row = _unused(services, request.ref)
-    services.overlay.branches.discard(row.id, keep=request.keep)
+    has_more = services.homes is not None and services.homes.has_changes(row.id)
+    kept = services.overlay.branches.discard(row.id, keep=request.keep, even_bare=has_more)
     services.tell("discard", row.id, context.caller.pid, branch=row.name)
     if not services.overlay.refs.exists(row.id):
         services.tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
     elif services.homes is not None:
-        services.homes.discard(row.id)
+        services.homes.discard(row.id, kept)
     await services.settle()
     return wire.Done(message=f"discarded {request.ref}")
 

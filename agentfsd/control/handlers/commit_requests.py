@@ -25,7 +25,7 @@ from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import commit, merging, paths, settling
 from agentfsd.history.kept_files import keep_for_others
 from agentfsd.history.lower_commits import LowerCommits, Progress, WriteOutcome
-from agentfsd.history.merge_records import PathConflict, Rules
+from agentfsd.history.merge_records import IGNORED, MergeDecision, PathConflict, Rules
 from agentfsd.history.merging import Merged
 from agentfsd.metadata.rows import BranchRow
 
@@ -75,13 +75,20 @@ async def _commit_to_lower(
             plan.conflicts[:0] = objects(services.overlay.trees.side(None), tree, plan.changed)
             if plan.conflicts or request.dry_run or not plan.steps:
                 how = "lower" if plan.steps else "nothing"
-                return merge_reply(Merged(how, plan.listed, plan.conflicts, plan.said), into, internal=request.internal)
+                planned = _as_merged(plan, how, plan.conflicts, branch.name, into)
+                return merge_reply(planned, into, internal=request.internal)
             await drive(keep_for_others(services.overlay, branch.id, plan.steps), context)
-            conflicts = await _write(services, plan, branch, tree, bool(wanted) or request.as_branches, context)
+            partial = bool(wanted or request.as_branches or plan.ignored)
+            conflicts = await _write(services, plan, branch, tree, partial, context)
             if not conflicts:
                 break
     await services.settle()
-    return merge_reply(Merged("lower", plan.listed, conflicts, plan.said), into, internal=request.internal)
+    return merge_reply(_as_merged(plan, "lower", conflicts, branch.name, into), into, internal=request.internal)
+
+
+def _as_merged(plan: commit.Plan, how: str, conflicts: list[PathConflict], source: str, into: str) -> Merged:
+    decided = [(source, MergeDecision(path, IGNORED, into)) for path in plan.ignored]
+    return Merged(how, plan.listed, conflicts, plan.said, decided=decided)
 
 
 async def _write(
@@ -112,6 +119,8 @@ async def _keep_up(
     branch_id, seen, once = note["branch"], int(note["layer"]), note.get("id", "")
     with trio.CancelScope(shield=True):
         await drive(settling.settle(services.overlay, branch_id, seen, same, whole=whole, once=once), context)
+        if services.overlay.refs.exists(branch_id):
+            services.overlay.undo_log.note_commit(services.overlay.refs.branch(branch_id).name)
         try:
             if outcome.clean is not None:
                 await trio.to_thread.run_sync(outcome.clean)

@@ -22,6 +22,7 @@ from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
 from agentfsd.core.rule_set import ALLOW, RuleSet
+from agentfsd.core.undo_log import UndoStep
 from agentfsd.domain_errors import Refusal
 from agentfsd.history import merging, paths
 from agentfsd.history.merge_records import Rules
@@ -98,15 +99,22 @@ async def undo(services: Services, request: wire.Undo, context: RequestContext) 
     """Undo the last operation that can be undone."""
     author = author_of(context)
     await services.flush()
+    for step in services.overlay.undo_log.entries()[:1]:
+        if services.homes is not None:
+            services.homes.check_return(step.branch_id, step.snapshot)
     undone = services.overlay.undo_log.undo(author.pid, author.command)
+    if services.homes is not None:
+        services.homes.bring_back(undone.branch_id, undone.snapshot)
     services.tell("undo", undone.branch_id, author.pid, name=undone.snapshot)
     await services.settle()
-    return wire.UndoLogReply(entries=[wire.UndoEntry(kind=undone.kind, branch=undone.branch, snapshot=undone.snapshot)])
+    return wire.UndoLogReply(entries=[_undo_entry(undone)])
 
 
 @control_operation(wire.UndoList, permission=unbound_only, note=changes_nothing)
 async def list_undoable(services: Services, request: wire.UndoList, context: RequestContext) -> wire.UndoLogReply:
     """List the operations that can be undone, the newest first."""
-    undoable = services.overlay.undo_log.entries()
-    entries = [wire.UndoEntry(kind=entry.kind, branch=entry.branch, snapshot=entry.snapshot) for entry in undoable]
-    return wire.UndoLogReply(entries=entries)
+    return wire.UndoLogReply(entries=[_undo_entry(step) for step in services.overlay.undo_log.entries()])
+
+
+def _undo_entry(step: UndoStep) -> wire.UndoEntry:
+    return wire.UndoEntry(kind=step.kind, branch=step.branch, snapshot=step.snapshot, committed=step.committed)

@@ -125,6 +125,7 @@ def _other_owner(native: NativeConnection, inode: Inode) -> PageOwner | None:
 async def _in_turn(
     owner: PageOwner, inode: Inode, decoder: Decoder, native: NativeConnection, node_id: int, ctx: CallContext, body: bytes
 ) -> Parts:
+    native.services.shared.answer_writes(native.services.cache, inode)
     await owner.take(inode, native.services.cache)
     reply = decoder(native, node_id, ctx, memoryview(body))
     if reply is not None and not isinstance(reply, list):

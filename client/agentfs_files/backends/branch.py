@@ -55,6 +55,8 @@ class BranchFilesystem(BaseFilesystem):
         socket: path of a daemon's socket, for processes that see no mount.
         count_files: whether snapshots count their files, and diff() counts equal files. This takes time for every file. If false,
             these numbers are 0.
+        keep_rules: keep the branch's rules by path, as a process that is bound to it must. If there are any when the branch is
+            reached, files go over the socket. False: see all files, as a person does outside all branches.
 
     ``root`` is the mount point; over the socket it is ``/``. Threads may share the object; over the socket the daemon answers
     them one after the other. A forked child connects by itself. While open, the object counts as a user of the mount, so close()
@@ -74,12 +76,13 @@ class BranchFilesystem(BaseFilesystem):
         create: bool = False,
         source: str | None = None,
         count_files: bool = False,
+        keep_rules: bool = True,
         read_only: bool = False,
         mount_point: str | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(read_only=read_only, mount_point=mount_point, limits=limits)
-        self._way = BranchReach(mount, socket, self.limits)
+        self._way = BranchReach(mount, socket, self.limits, keeps_rules=keep_rules)
         self._counts = count_files
         self._restored = ("", "")  # (the daemon's newest snapshot at the last restore, the snapshot restored then)
         self._way.begin(branch, source, create=create)

@@ -23,18 +23,22 @@ _T = TypeVar("_T")
 class BranchReach:
     """Reaches one branch through its mount if this process sees one, else over the socket. Threads may share it.
 
+    Where the branch has rules by path, and this process is bound to no branch, the way is a conversation that keeps these rules.
+
     Attributes:
         branch_id: The branch's id, after begin().
         name: Its name, when it was last reached.
         root: The mount point; "/" over the socket.
     """
 
-    def __init__(self, mount: str | os.PathLike[str] | None, socket: str | os.PathLike[str] | None, limits: Limits) -> None:
+    def __init__(
+        self, mount: str | os.PathLike[str] | None, socket: str | os.PathLike[str] | None, limits: Limits, *, keeps_rules: bool
+    ) -> None:  # fmt: skip
         if mount is not None and socket is not None:
             raise ValueError("give mount or socket, not both: a socket says which daemon is meant")
         self._mount = None if mount is None else os.path.abspath(mount)
         self._socket = None if socket is None else os.path.abspath(socket)
-        self._limits = limits
+        self._limits, self._keeps_rules = limits, keeps_rules
         self._tree: HostFilesystem | RemoteTree | None = None
         self._client: ControlClient | None = None
         self._reaching = threading.Lock()
@@ -73,6 +77,10 @@ class BranchReach:
 
     def _choose(self, client: ControlClient, branch: wire.Branch) -> HostFilesystem | RemoteTree:
         """Return the mount's directory if this process sees the mount and may read the branch there; else the remote tree."""
+        if self._keeps_rules and not client.hello.bound and client.list_rules(branch.id):
+            client.obey_rules(branch.id)
+            self.root = "/"
+            return RemoteTree(client, branch.id, self._limits)
         mounted = mount_at(self._mount) if self._mount is not None else None
         root = self._shown_at(client, branch, mounted) if mounted is not None and mounted.fstype == FSTYPE else None
         if root is not None:

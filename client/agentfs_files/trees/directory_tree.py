@@ -2,9 +2,10 @@
 followed.
 """
 
+import contextlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from agentfs_files.trees.tree_source import Chunks, TreeEntry
@@ -42,20 +43,24 @@ class Directory:
         return self._entry(b"", os.fstat(self._fd), self._fd)
 
     def children(self, directory: TreeEntry) -> list[TreeEntry]:
-        fd = self._way.fd(directory.path)
+        with _named(directory.path):
+            fd = self._way.fd(directory.path)
         entries = []
         for name in sorted(os.fsencode(name) for name in os.listdir(fd)):
             if self._leave_out(name):
                 continue
+            path = join(directory.path, name)
             try:
-                entries.append(self._entry(join(directory.path, name), os.stat(name, dir_fd=fd, follow_symlinks=False), fd))
+                with _named(path):
+                    entries.append(self._entry(path, os.stat(name, dir_fd=fd, follow_symlinks=False), fd))
             except FileNotFoundError:
                 continue  # deleted while the directory was being read
         return entries
 
     def chunks(self, entry: TreeEntry) -> Chunks:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a FIFO would block
-        fd = os.open(entry.name, flags, dir_fd=self._way.fd(entry.parent))
+        with _named(entry.path):
+            fd = os.open(entry.name, flags, dir_fd=self._way.fd(entry.parent))
         try:
             for start, end in extents(fd, 0, os.fstat(fd).st_size):
                 yield from _read(fd, start, end)
@@ -75,6 +80,16 @@ class Directory:
             xattrs=read_xattrs(where),
             group=info.st_ino ^ self._mark if linked else 0,
         )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _named(path: bytes) -> Iterator[None]:
+    """Have an error name the path below the root, instead of one through a descriptor."""
+    try:
+        yield
+    except OSError as exc:
+        exc.filename = path
+        raise
 
 
 def count(root: str) -> int:

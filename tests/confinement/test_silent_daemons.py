@@ -1,0 +1,47 @@
+"""Other daemons that do not answer keep no run from starting."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.confinement.world import World
+
+
+@pytest.fixture
+def silent(world: World, request: pytest.FixtureRequest) -> Iterator[World]:
+    """The world while its other daemon is stopped, and a process waits for a look-up in that daemon's mount."""
+    pid = world.state(world.other_lower).pid
+    os.kill(pid, signal.SIGSTOP)
+    become = {"user": world.user, "group": world.user, "extra_groups": []} if world.user else {}
+    waiting = subprocess.Popen(["stat", world.other_point / request.node.name], stderr=subprocess.DEVNULL, **become)  # type: ignore[call-overload]
+    deadline = time.monotonic() + 10
+    while "request_wait_answer" not in Path(f"/proc/{waiting.pid}/wchan").read_text():
+        time.sleep(0.01)
+        if time.monotonic() > deadline:
+            break
+    try:
+        assert time.monotonic() < deadline, "the look-up does not wait"
+        yield world
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        waiting.wait()
+
+
+def test_a_run_starts_beside_a_silent_daemon(silent: World) -> None:
+    began = time.monotonic()
+    done = silent.run("silent-1", f"echo started; echo x > {silent.lower}/new; grep -c {silent.other_point} /proc/mounts")
+    assert time.monotonic() - began < 15
+    assert done.stdout.startswith("started\n")
+    assert f"a cover over {silent.other_point}: its daemon does not answer" in done.stderr
+    assert not (silent.lower / "new").exists()
+
+
+def test_a_strict_run_refuses_to_start_beside_a_silent_daemon(silent: World) -> None:
+    done = silent.run("silent-2", "echo started", "--confine", "strict", "--tmp", "shared", check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "its daemon does not answer" in done.stderr
