@@ -48,6 +48,9 @@ class PendingQuestion:
     waiting: int = 0  # requests
 
 
+_NUMBERS = 1000  # for one daemon, usually
+
+
 class AnswerNeeded(Exception):
     """The request needs the answer to a question. Repeat it after over()."""
 
@@ -81,6 +84,10 @@ class Questions:
         self._session: dict[_Use, bool] = {}
         self._refused: dict[tuple[_Process, _Use], float] = {}
         self._news = trio.Event()
+
+    def follows(self, daemons: int) -> None:
+        """Give other numbers than the daemons before have given. *daemons*: how many there were."""
+        self._numbers = itertools.count(1 + daemons * _NUMBERS)
 
     def check(self, tid: int, branch_id: str, path: bytes, what: str) -> None:
         """Return if the process of a thread may use a path.

@@ -43,7 +43,8 @@ def serve(config: DaemonConfig, ready: readiness.ReadinessPipe, inherited: Inher
     if not (config.replaces_dead or inherited.kept.is_resumed):  # else the mount of the daemon before may hide the lower
         config = daemon_config.check(config)
     state = state_directory.StateDirectory(config.state)
-    with state_directory.locked(state, lambda holder: mount_table.mount_at(holder.mountpoint) is None):
+    is_resumed = inherited.kept.is_resumed
+    with state_directory.locked(state, lambda holder: is_resumed or mount_table.mount_at(holder.mountpoint) is None):
         daemon_log.start_log(config, state)
         _stand_clear(config)
         with state_contents.opened(config, state) as held:

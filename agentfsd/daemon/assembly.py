@@ -193,6 +193,7 @@ class Daemon:
             log.info("%d processes have the branches that they had with the daemon before", taken)
         self.mount.mount()
         self.homes.resume()
+        self.questions.follows(self.mount.main.nodes.records.ledger.life)
         self.kept.close_former()
         self.succession = self._succession()
         self.held.in_use = True
@@ -207,7 +208,7 @@ class Daemon:
         return declared_settings.parse_age(self.overlay.settings.values()["asks.timeout"])
 
     def _succession(self) -> Succession:
-        why_not = self._why_not_restarted or ("" if self.mount.kind == "native" else "pyfuse3 cannot go on with a connection")
+        why_not = self._why_not_restarted or self.mount.why_not_resumable
         return Succession(
             self.kept, self.branch_mounts, self.manager, why_not,
             be_answered=self._be_answered, publish=lambda: daemon_records.publish(self.record()), commit=self.store.commit,

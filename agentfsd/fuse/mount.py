@@ -20,6 +20,7 @@ from agentfsd.fuse.dentry_revival import DentryReviver
 from agentfsd.fuse.ledger import Ledger
 from agentfsd.fuse.lock_records import KeptLocks, LockRecords
 from agentfsd.fuse.native import fuse_device
+from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native import native_session as native
 from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notifier import Notifier
@@ -139,6 +140,15 @@ class FuseMount:
         self._keep(_MAIN, session)
 
     # -- connections of the daemon before
+
+    @property
+    def why_not_resumable(self) -> str:
+        """Why no daemon could go on with the connections of this one; "" if one can."""
+        if self._native is None:
+            return "pyfuse3 cannot go on with a connection"
+        if not self._native.offered & fuse.HAS_RESEND:
+            return "this kernel does not send requests again, as Linux 6.9 does"
+        return ""
 
     def _resume_native(self, connection: int) -> None:
         """Go on with the mount of the daemon before, and with the connections of its branches. OSError."""

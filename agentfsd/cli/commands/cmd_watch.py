@@ -3,8 +3,9 @@
 import click
 
 from agentfs_client import wire
+from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfsd.cli import shell_completion
-from agentfsd.cli.command_base import client, mount_option, plain
+from agentfsd.cli.command_base import Failure, client, mount_option, plain
 from agentfsd.cli.output import printing
 
 
@@ -18,20 +19,41 @@ def watch(branch: str | None, named: str | None, as_json: bool) -> None:
     Each line names the time, the kind of change, the branch and the path. Without BRANCH, it shows all branches. It ends with
     Ctrl-C (exit code 130), when the branch is deleted (0), or when the daemon ends (1). A file that a process writes all the
     time is shown as modified five times a second. Restoring or discarding a branch is a single line; `agentfsd diff` shows the
-    files.
+    files. If the daemon is killed or replaced, it goes on with the next one.
 
     \b
     Example:
       agentfsd watch
       agentfsd watch fix-1 --json | jq -r 'select(.kind == "created").path'
     """
+    printing.note(f"watching {branch or 'every branch you may see'}; Ctrl-C ends it")
+    while True:
+        try:
+            _watch(named, branch, as_json)
+        except DaemonGoneError:
+            if not _has_successor(named):
+                raise
+            printing.note("the daemon was started again; what happened meanwhile is not shown")
+        else:
+            return
+
+
+def _watch(named: str | None, branch: str | None, as_json: bool) -> None:
     with client(named) as daemon, daemon.events(branch) as events:
-        printing.note(f"watching {branch or 'every branch you may see'}; Ctrl-C ends it")
         for event in events:
             if as_json:
                 printing.as_json_line(plain(event))
             else:
                 printing.say(f"{printing.clock(event.time_ns)}  {event.kind:<16} {event.branch:<16} {_subject(event)}".rstrip())
+
+
+def _has_successor(named: str | None) -> bool:
+    """Whether another daemon goes on with the mount."""
+    try:
+        with client(named):
+            return True
+    except (AgentFSError, Failure):
+        return False
 
 
 def _subject(event: wire.Event) -> str:
