@@ -1,14 +1,19 @@
 """agentfsd as a target: a daemon of its own for each measurement, and a branch for each view."""
 
 import contextlib
+import itertools
 import json
+import os
 import re
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from agentfs_client import interpose
 from agentfs_client.control import ControlClient
@@ -89,7 +94,7 @@ class AgentfsStage:
     def mount(self) -> None:
         session = ["--session", self._target.session] if self._target.session else []
         self.cli("mount", str(self._site.lower), str(self.mountpoint), "--state", str(self.state), *session)
-        record = json.loads((self.state / "daemon.json").read_text())
+        record = self._record()
         self._pid, self._start_ticks = int(record["pid"]), int(record["start_ticks"])
         self.control = ControlClient.connect(record["socket"], timeout_s=600.0)
         if self._target.forwards:
@@ -150,6 +155,37 @@ class AgentfsStage:
         self.mount()
         return time.perf_counter() - begin
 
+    def pause(self, *, killed: bool) -> float:
+        """Return the longest time, in seconds, that a look-up takes while the daemon is killed, or replaced by `restart`."""
+        before, longest, over = self._record(), [0.0], threading.Event()
+
+        def look() -> None:
+            for number in itertools.count():
+                began = time.perf_counter()
+                os.path.lexists(f"{self.mountpoint}/missing-{number}")
+                longest[0] = max(longest[0], time.perf_counter() - began)
+                if over.wait(0.001):
+                    return
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        time.sleep(_QUIET_S)
+        if killed:
+            os.kill(before["pid"], signal.SIGKILL)
+        else:
+            self.cli("restart", "-m", str(self.mountpoint))
+        deadline = time.monotonic() + _END_TIMEOUT_S
+        while self._record()["pid"] == before["pid"] and time.monotonic() < deadline:
+            time.sleep(0.005)
+        over.set()
+        looking.join()
+        self._pid, self._start_ticks = self._record()["pid"], self._record()["start_ticks"]
+        return longest[0]
+
+    def _record(self) -> dict[str, Any]:
+        record: dict[str, Any] = json.loads((self.state / "daemon.json").read_text())
+        return record
+
     def settle(self) -> None:
         """Until the daemon has used no processor for a moment: discarded branches are removed in the background."""
         deadline = time.monotonic() + _SETTLE_TIMEOUT_S
@@ -174,7 +210,8 @@ class AgentfsStage:
         deadline = time.monotonic() + _END_TIMEOUT_S
         while self._lives():
             if time.monotonic() > deadline:
-                subprocess.run(["kill", "-9", str(self._pid)], check=False)
+                keeper = self._record()["keeper"]  # which would start the next daemon
+                subprocess.run(["kill", "-9", *[str(pid) for pid in (keeper, self._pid) if pid]], check=False)
                 deadline = time.monotonic() + 1
             time.sleep(0.01)
         unmount(self.mountpoint)

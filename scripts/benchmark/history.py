@@ -24,6 +24,7 @@ _HISTORY = {
     "restore": "restore (bare: rm -rf, cp -a)",
     "delete": "branch delete (bare: rm -rf)",
 }
+_KILLED, _REPLACED = "longest wait, daemon killed", "longest wait, agentfsd restart"
 _MEMORY = {
     "start": Row("memory: daemon after the mount", "MiB"),
     "seen": Row("memory: per file looked at", "bytes"),
@@ -33,7 +34,7 @@ _MEMORY = {
 
 
 def measurements(settings: Settings) -> list[Measurement]:
-    return [*map(_history, settings.changed), _mounting(settings.most_changed), _remembering()]
+    return [*map(_history, settings.changed), _mounting(settings.most_changed), _going_on(), _remembering()]
 
 
 def _once_per_daemon(target: Target, bare: str = "") -> str:
@@ -118,6 +119,21 @@ def _mounting(count: int) -> Measurement:
         "mount", (row,), "empty", datasets.empty, partial(_mount, title=row.title), prepare=_fill_most, own_stage=True,
         why_not=partial(_once_per_daemon, bare="needs no mount"),
     )  # fmt: skip
+
+
+def _going_on() -> Measurement:
+    rows = (Row(_KILLED, "ms"), Row(_REPLACED, "ms"))
+    return Measurement(
+        "pause", rows, "empty", datasets.empty, _pause, prepare=_fill_most, own_stage=True, rounds=_FEW_ROUNDS,
+        why_not=partial(_once_per_daemon, bare="has no daemon"),
+    )  # fmt: skip
+
+
+def _pause(scene: Scene) -> Mapping[str, float]:
+    stage = scene.stage
+    if not isinstance(stage, AgentfsStage):
+        raise NotApplicable("has no daemon of ours")
+    return {_KILLED: stage.pause(killed=True) * 1000, _REPLACED: stage.pause(killed=False) * 1000}
 
 
 def _remembering() -> Measurement:
