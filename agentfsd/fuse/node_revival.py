@@ -228,10 +228,19 @@ class RevivedNodes:
     def find(self, number: int) -> KernelNode | None:
         """See FormerNodes."""
         record = self._files.get(number)
-        inode = self._inode(record) if record is not None else None
-        if record is None or inode is None:
-            return None
-        return self._enter_file(record, inode)
+        tree = self._tree(record.words[5]) if record is not None else None
+        inode = self._inode(record, tree) if record is not None and tree is not None else None
+        return self._enter_file(record, inode) if record is not None and inode is not None else None
+
+    def tree_replaced(self, tree: Tree) -> None:
+        """See FormerNodes."""
+        for number in [number for number, record in self._files.items() if self._trees.get(record.words[5]) == tree.id]:
+            record = self._files[number]
+            inode = self._inode(record, tree)
+            if inode is not None:
+                self._enter_file(record, inode)
+            else:
+                self._by_ino.pop((tree.id, record.words[4]), None)
 
     def find_file(self, inode: Inode) -> FileNode | None:
         """See FormerNodes."""
@@ -274,16 +283,14 @@ class RevivedNodes:
         if not self._files:
             self._table.former = None
 
-    def _inode(self, record: LedgerRecord) -> Inode | None:
+    def _inode(self, record: LedgerRecord, tree: Tree) -> Inode | None:
         """Find a file by its name, else by its row, else by what was recorded when it lost its last name."""
-        number, _, parent_id, row_id, ino, tree_number = record.words
-        tree = self._tree(tree_number)
-        if tree is None:
-            return None
+        number, _, parent_id, row_id, ino, _ = record.words
         parent = self._table.entered(parent_id)
         directory = parent.bound.get(tree.id) if isinstance(parent, DirNode) else None
         try:
-            inode = tree.find(directory, record.payload) if directory is not None and directory.nlink else None
+            is_there = directory is not None and directory.tree is tree and directory.nlink
+            inode = tree.find(directory, record.payload) if directory is not None and is_there else None
         except OSError:
             inode = None
         if inode is None or inode.ino != ino or inode.is_dir:

@@ -31,6 +31,9 @@ class FormerNodes(Protocol):
     def forget(self, number: int, count: int) -> None:
         """Take *count* look-ups off a node that is not in the table."""
 
+    def tree_replaced(self, tree: Tree) -> None:
+        """Enter all nodes of files of a tree that was just replaced: they stay what they were."""
+
     def numbers(self) -> list[int]:
         """Return the node of each file that is not in the table."""
 
@@ -133,6 +136,8 @@ class NodeTable:
 
     def leave_behind(self, tree: Tree) -> None:
         """After a restore: let files with the same data keep their node, and so the kernel's pages, unless they are open."""
+        if self.former is not None:
+            self.former.tree_replaced(tree)
         for inode, node in list(self._files.items()):
             if inode.tree is tree and inode.is_file and not inode.opens and inode.nlink:
                 self._left[tree.id, _data_key(inode)] = node

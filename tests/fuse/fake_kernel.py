@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 import trio
 
@@ -17,9 +18,12 @@ from agentfsd.binding.table import Bindings
 from agentfsd.control.control_file import ControlFile
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.service import ControlService
+from agentfsd.fuse import resumption
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.connections import Connections
+from agentfsd.fuse.ledger import Ledger
 from agentfsd.fuse.native import fuse_protocol as fuse
+from agentfsd.fuse.native.native_connection import REPEATED
 from agentfsd.fuse.native.native_session import IoMode, NativeSession
 from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notifier import Notifier
@@ -65,13 +69,12 @@ class FakeKernel:
     """A session over the overlay in *base*, and the kernel that it believes to talk to."""
 
     def __init__(self, base: Path, io: IoMode = "cached") -> None:
+        self._base, self._io = base, io
+        self._dead: list[object] = []  # of daemons that were killed: no destructor of theirs may do anything
+        self._dies = (0, "")
         self.opened = Opened(base)
         self.bindings = Bindings()
-        info = DaemonInfo("0", os.getpid(), str(base / "lower"), "/mnt", str(base), "native", "hostfs", 0, os.geteuid())
-        control = ControlFile(ControlService(services_for(self.opened.overlay, self.bindings, info)))
-        self.connections = Connections(self.opened.overlay, self.bindings, control, None)
-        tree_id = "" if io == "cached" else self.opened.overlay.default_id
-        self.connection = Connection.make(self.connections, Notifier(), None, tree_id)
+        self.connection = self._connect(None)
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self.socket, theirs):
             try:
@@ -82,6 +85,34 @@ class FakeKernel:
         self.connections.locks.start = self.reactor.start_aside
         self.session = NativeSession(self.connection, self.reactor, theirs.detach(), io)
         self._unique = 2
+
+    def _connect(self, ledger: Ledger | None) -> Connection:
+        base = self._base
+        info = DaemonInfo("0", os.getpid(), str(base / "lower"), "/mnt", str(base), "native", "hostfs", 0, os.geteuid())
+        control = ControlFile(ControlService(services_for(self.opened.overlay, self.bindings, info)))
+        self.connections = Connections(self.opened.overlay, self.bindings, control, None)
+        tree_id = "" if self._io == "cached" else self.opened.overlay.default_id
+        return Connection.make(self.connections, Notifier(), None, tree_id, ledger)
+
+    def die(self) -> None:
+        """SIGKILL for the daemon; the next one goes on with the connection."""
+        nodes = self.connection.nodes
+        nodes.records.ledger.set_facts(msgspec.msgpack.encode(self.session.facts))
+        for file in nodes.files():
+            file.inode.doomed = 0
+        self._dead += [self.opened.overlay, self.connections, self.connection, self.session, nodes.former, list(nodes.files())]
+        self.opened.store.db.abandon(str(self._base / "meta.db"))
+        self.opened.lower.close()
+        self.opened.backstore.close()
+        self.opened.open()
+        self.connection = self._connect(Ledger(os.dup(nodes.records.ledger.fd)))
+        self.connections.locks.start = self.reactor.start_aside
+        self.session = NativeSession(self.connection, self.reactor, self.session.fd, self._io)
+        resumption.take_locks({"": self.connection}, resumption.resume(self.session))
+
+    def dies_at(self, request: int, when: str) -> None:
+        """Kill the daemon at a request from now on (1: the next), *before* or *after* it is carried out; it gets no answer."""
+        self._dies = (request, when)
 
     def close(self) -> None:
         if hasattr(self.session, "requests"):
@@ -147,6 +178,15 @@ class FakeKernel:
 
     def ask(self, opcode: int, node: int, body: bytes = b"") -> Answer:
         unique, message = self.message(opcode, node, body)
+        left, when = self._dies
+        self._dies = (max(0, left - 1), when)
+        if left == 1:
+            if when == "after":
+                self.raw(message)
+                self.replies()
+            self.die()
+            unique |= REPEATED
+            message = message[:8] + struct.pack("=Q", unique) + message[16:]
         self.raw(message)
         answer = self.reply_to(unique)
         assert answer is not None

@@ -17,7 +17,9 @@ from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native.native_session import IoMode
 from tests.fuse.fake_kernel import ROOT, FakeKernel, unpack_entry
 from tests.posix.places import call
+from tests.rounds import rounds
 
+LIVES = rounds("histories with kills", 60, 2000)
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
 FILES = ("a", "b", "d/a", "d/e/b", "new", "d/new")
 DIRECTORIES = ("d", "d/e", "f", "new", "f/new")
@@ -50,7 +52,11 @@ steps = st.one_of(
     st.tuples(st.just("seek"), paths, OFFSETS, st.sampled_from([os.SEEK_DATA, os.SEEK_HOLE])),
     st.tuples(st.just("copy"), paths, OFFSETS, paths, OFFSETS, LENGTHS), st.tuples(st.just("list"), paths),
     st.tuples(st.just("snapshot")), st.tuples(st.just("forget")),
+    st.tuples(st.just("hold"), paths), st.tuples(st.just("held")), st.tuples(st.just("add"), LENGTHS),
 )  # fmt: skip
+deaths = st.one_of(
+    st.tuples(st.just("die")), st.tuples(st.just("dies_at"), st.integers(1, 4), st.sampled_from(["before", "after"]))
+)
 
 
 def seed(where: Path) -> None:
@@ -71,6 +77,7 @@ class Plain:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.fds: list[int] = []
 
     def opened(self, path: str, flags: int, work: Callable[[int], Any]) -> Any:
         if not stat.S_ISREG((self.root / path).lstat().st_mode):
@@ -129,6 +136,23 @@ class Plain:
 
         return self.opened(source, os.O_RDONLY, copy)
 
+    def hold(self, path: str) -> object:
+        """Open a file, and keep it open."""
+        self.fds.append(self.opened(path, os.O_RDWR, os.dup))
+        return None
+
+    def held(self) -> object:
+        """What is in the files that are open, and how many names they have."""
+        return [(os.pread(fd, 1 << 18, 0), os.fstat(fd).st_nlink, os.fstat(fd).st_mode) for fd in self.fds]
+
+    def add(self, length: int) -> object:
+        """Write at the end of each of them."""
+        return [os.pwrite(fd, content(0, length), os.fstat(fd).st_size) for fd in self.fds]
+
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+
     def list(self, path: str) -> object:
         return sorted((os.fsencode(name), *_shown((self.root / path / name).lstat())) for name in os.listdir(self.root / path))
 
@@ -142,6 +166,34 @@ class Native:
 
     def __init__(self, kernel: FakeKernel) -> None:
         self.kernel = kernel
+        self.kept: list[tuple[int, int]] = []  # nodes and handles
+
+    def hold(self, path: str) -> object:
+        node = self.file(path)
+        self.kept.append((node, self.kernel.open(node, os.O_RDWR)))
+        return None
+
+    def held(self) -> object:
+        return [self._state_of(node, handle) for node, handle in self.kept]
+
+    def _state_of(self, node: int, handle: int) -> object:
+        text = self.kernel.get(fuse.READ, node, fuse.READ_IN.pack(handle, 0, 1 << 18, 0, 0, 0, 0))
+        fields = fuse.ATTR_OUT.unpack(self.kernel.get(fuse.GETATTR, node, fuse.GETATTR_IN.pack(0, 0, 0)))
+        return text, fields[13], fields[12]
+
+    def add(self, length: int) -> object:
+        written = []
+        for node, handle in self.kept:
+            size = len(self._state_of(node, handle)[0])  # type: ignore[index]
+            body = fuse.WRITE_IN.pack(handle, size, length, 0, 0, os.O_APPEND, 0) + content(0, length)
+            written.append(fuse.SIZE_OUT.unpack(self.kernel.get(fuse.WRITE, node, body))[0])
+        return written
+
+    def die(self) -> None:
+        self.kernel.die()
+
+    def dies_at(self, request: int, when: str) -> None:
+        self.kernel.dies_at(request, when)
 
     def place(self, path: str) -> tuple[int, bytes]:
         """(node of the directory, name)."""
@@ -264,7 +316,8 @@ class Native:
         """The kernel may forget whatever it likes; here: all."""
         for number, node in sorted(self.kernel.connection.nodes._nodes.items(), reverse=True):
             if number != ROOT:
-                self.kernel.forget(number, node.lookups)
+                held = any(number == kept for kept, _ in self.kept)
+                self.kernel.forget(number, node.lookups - held)
 
 
 def unpack_mode(kernel: FakeKernel, node: int) -> int:
@@ -283,28 +336,46 @@ def run(kernel: FakeKernel, plain: Plain, sequence: list[tuple[Any, ...]]) -> No
     native = Native(kernel)
     for name, *arguments in sequence:
         if not hasattr(plain, name):
-            getattr(native, name)()
+            getattr(native, name)(*arguments)
             continue
         wanted, found = (outcome(getattr(side, name), *arguments) for side in (plain, native))
         assert found == wanted, (name, arguments)
+    assert native.held() == plain.held()
     for path in PATHS:
         for name, *more in (("look",), ("read", 0, 1 << 18), ("list",)):
             wanted, found = (outcome(getattr(side, name), path, *more) for side in (plain, native))
             assert found == wanted, (name, path)
 
 
-@pytest.mark.parametrize("io", ["cached", "zero-message"])
-@settings(max_examples=80, deadline=None, derandomize=True, database=None)
-@given(sequence=st.lists(steps, max_size=25))
-def test_requests_do_what_the_calls_do_in_a_plain_directory(io: IoMode, sequence: list[tuple[Any, ...]]) -> None:
+def check(io: IoMode, sequence: list[tuple[Any, ...]]) -> None:
     with TemporaryDirectory() as name:
         base = Path(name)
         for place in ("lower", "plain"):
             seed(base / place)
-        kernel = FakeKernel(base, io).begin()
+        kernel, plain = FakeKernel(base, io).begin(), Plain(base / "plain")
         try:
-            run(kernel, Plain(base / "plain"), sequence)
+            run(kernel, plain, sequence)
             assert kernel.opened.overlay.fsck() == []
             assert (base / "lower" / "a").read_bytes() == b"lower a\n"
         finally:
             kernel.close()
+            plain.close()
+
+
+@pytest.mark.parametrize("io", ["cached", "zero-message"])
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(sequence=st.lists(steps, max_size=25))
+def test_requests_do_what_the_calls_do_in_a_plain_directory(io: IoMode, sequence: list[tuple[Any, ...]]) -> None:
+    check(io, sequence)
+
+
+@pytest.mark.parametrize("io", ["cached", "zero-message"])
+@settings(max_examples=LIVES, deadline=None, derandomize=True, database=None)
+@given(pairs=st.lists(st.tuples(deaths, steps), min_size=10, max_size=20))
+def test_they_do_so_although_the_daemon_is_killed_again_and_again(io: IoMode, pairs: list[tuple[Any, ...]]) -> None:
+    check(io, [step for pair in pairs for step in pair])
+
+
+@pytest.mark.parametrize("io", ["cached", "zero-message"])
+def test_content_of_a_removed_file_outlives_the_daemon_while_it_is_open(io: IoMode) -> None:
+    check(io, [("write", "a", 0, 4096), ("hold", "a"), ("unlink", "a"), ("unlink", "d/a"), ("die",), ("add", 7), ("die",)])
