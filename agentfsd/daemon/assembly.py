@@ -248,7 +248,7 @@ class Daemon:
             nursery.start_soon(self._follow_lower)
             nursery.start_soon(self.ending.unmount_when_asked)
             if self.config.idle_exit_s:
-                nursery.start_soon(self.ending.when_idle, self.config.idle_exit_s, lambda: self.server.clients)
+                nursery.start_soon(self.ending.when_idle, self.config.idle_exit_s, self.server.recent_clients)
             nursery.start_soon(self._announce, ready, nursery)
             await self.mount.serve()
             nursery.cancel_scope.cancel()
