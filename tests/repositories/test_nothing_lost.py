@@ -294,3 +294,23 @@ def test_a_stash_whose_log_has_expired_stays_beneath_a_newer_one(agents: Agents)
     agents.keep("one")
     assert agents.merge("one", into="two").conflicts == []
     assert git(shown(agents, "two"), "log", "-g", "--format=%H", "refs/stash").split() == [new, old]
+
+
+@pytest.mark.parametrize("again", ["merge", "force"])
+def test_what_a_commit_kept_beside_stays_through_the_next_commit_of_a_branch_in_use(agents: Agents, again: str) -> None:
+    """The branch has made the directory itself, in which the real repository gets a ref that the branch does not have."""
+    place = agents.work("one")
+    git(place, "notes", "add", "-m", "one")
+    git(place, "update-ref", "refs/notes/agentfsd/other/commits", "HEAD")
+    his = git(place, "rev-parse", "refs/notes/commits")
+    agents.keep("one")
+    git(agents.lower, "notes", "add", "-m", "person")
+    mine = git(agents.lower, "rev-parse", "refs/notes/commits")
+    assert commit_lower(agents.opened, rule="merge", ref="one", whole=False).conflicts == []
+    assert git(agents.lower, "rev-parse", "refs/notes/agentfsd/one/commits") == his
+    for number in range(2):
+        agents.commit("one", {"a": f"A {number}\n"}, "one's")
+        found = commit_lower(agents.opened, rule=again, ref="one", whole=False)  # type: ignore[arg-type]
+        assert found.conflicts == []
+        refs = git(agents.lower, "for-each-ref", "--format=%(objectname)", "refs/notes").split()
+        assert {his, mine} <= set(refs)
