@@ -74,7 +74,10 @@ def test_terminal_passes_through(branched: Mounted, view: str) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(branched.path)
-        os.execv(sys.executable, [*AGENTFSD, "run", "-b", "b", *options, "--", "sh", "-c", "tty; read x; echo =$x= > file"])
+        os.execv(
+            sys.executable,
+            [*AGENTFSD, "run", "-b", "b", *options, "--", "sh", "-c", "tty; read x; echo =$x= > file; touch .envrc"],
+        )
     seen = b""
     while b"/dev/pts/" not in seen:
         seen += os.read(terminal, 4096)
@@ -85,8 +88,9 @@ def test_terminal_passes_through(branched: Mounted, view: str) -> None:
             seen += more
     os.close(terminal)
     assert (branched.subtree("b") / "file").read_text() == "=typed=\n"
-    assert seen.decode().split("\r\n")[-3:-1] == [
-        "agentfsd: 1 change in branch b; the real files are as they were",
+    assert seen.decode().split("\r\n")[-4:-1] == [
+        "agentfsd: 2 changes in branch b; the real files are as they were",
+        "  .envrc: run by git, an editor, a shell or an agent's harness; commit and merge refuse it without --hooks",
         "  next: agentfsd diff b, agentfsd commit b, agentfsd discard b",
     ]
 
