@@ -314,3 +314,24 @@ def test_what_a_commit_kept_beside_stays_through_the_next_commit_of_a_branch_in_
         assert found.conflicts == []
         refs = git(agents.lower, "for-each-ref", "--format=%(objectname)", "refs/notes").split()
         assert {his, mine} <= set(refs)
+
+
+def test_a_file_of_a_linked_worktree_is_no_new_name_of_one_beside_it(agents: Agents) -> None:
+    text = "".join(f"line {number}\n" for number in range(20))
+    place = agents.work("one")
+    (place / "text").write_text(text)
+    agents.keep("one")
+    agents.merge("one", into="two")
+    place = agents.work("one")
+    (place / "text").unlink()
+    (place / "tree").mkdir()
+    (place / "tree" / ".git").write_text("gitdir: ../.git\n")
+    (place / "tree" / "text").write_text(text)
+    agents.keep("one")
+    place = agents.work("two")
+    (place / "text").write_text(text.replace("line 3", "two"))
+    agents.keep("two")
+    merged = agents.merge("two", into="one")
+    assert [(found.path, found.kind) for found in merged.conflicts] == [(b"text", "modify/delete")]
+    assert agents.merge("two", into="one", rules=Rules(favor="theirs")).conflicts == []
+    assert (agents.work("one") / "tree" / "text").read_text() == text
