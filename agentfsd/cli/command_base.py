@@ -17,6 +17,7 @@ from agentfs_client import locate
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfs_client.registry import DaemonRecord
+from agentfs_host import mount_table
 from agentfsd.cli import shell_completion
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
@@ -235,13 +236,24 @@ def converse(find: Callable[[], locate.Mount], timeout_s: float | None = None) -
     for _ in range(_ATTEMPTS - 1):
         mount = find()
         try:
-            return mount, mount.connect(timeout_s)
+            daemon = mount.connect(timeout_s)
         except DaemonGoneError:
             if mount.record is None or not mount.record.hidden:
                 raise
-            time.sleep(_ATTEMPT_EVERY_S)
+        else:
+            if not _is_ending(mount, daemon):
+                return mount, daemon
+            daemon.close()
+        time.sleep(_ATTEMPT_EVERY_S)
     mount = find()
     return mount, mount.connect(timeout_s)
+
+
+def _is_ending(mount: locate.Mount, daemon: ControlClient) -> bool:
+    """Return whether an idle one-step daemon has already unmounted, and answers for the last time."""
+    if mount.record is None or not mount.record.hidden or daemon.hello.bound:  # a bound process may not see the mount
+        return False
+    return mount_table.mount_at(mount.mountpoint) is None
 
 
 def plain(value: Any) -> Any:

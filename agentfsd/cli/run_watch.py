@@ -75,9 +75,13 @@ class RunWatch:
                 os.close(fd)
 
     def _summarize_shortly(self) -> None:
-        """Print how much the branch has changed, and which commands come next. The daemon may know the number already."""
+        """Print how much the branch has changed, what of it runs on the person's side, and which commands come next."""
+        executed: list[wire.Change] = []
         try:
             branch = self._daemon.show_branch(self._branch.id)
+            if branch.changed and branch.counted:  # else listing them takes long
+                changes = self._daemon.changes(b=self._branch.id, own=True).changes
+                executed = [change for change in changes if change.executed]
         except AgentFSError as exc:
             printing.fail(exc.message, exc.hint)
             return
@@ -86,6 +90,7 @@ class RunWatch:
             return
         count = printing.plural(branch.changed, "change") if branch.counted else "changes"
         printing.note(f"{count} in branch {branch.name}; the real files are as they were")
+        _show_executed(executed)
         for repository in branch.repositories[:1]:
             printing.detail(status_text.in_repository(repository.path_bytes, repository.sentence))
         printing.detail(

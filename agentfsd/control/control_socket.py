@@ -38,6 +38,12 @@ class ControlSocketServer:
     def __init__(self, service: ControlService) -> None:
         self._service = service
         self.clients = 0
+        self._came = 0
+
+    def recent_clients(self) -> int:
+        """Return how many connections are open, or were opened since the last call: a short one is not missed."""
+        recent, self._came = max(self.clients, self._came), 0
+        return recent
 
     async def serve(self, listener: trio.SocketListener) -> None:
         """Accept connections and answer their requests until cancelled."""
@@ -45,6 +51,7 @@ class ControlSocketServer:
 
     async def _converse(self, stream: trio.SocketStream) -> None:
         self.clients += 1
+        self._came += 1
         try:
             async with stream:
                 peer = _peer(stream)

@@ -47,11 +47,8 @@ class HomeLayers(Protocol):
     def discard(self, branch_id: str, kept: str = "") -> None:
         """Discard a branch's changes; with *kept*, the name of a snapshot, bring_back() brings them back."""
 
-    def check_return(self, branch_id: str, kept: str) -> None:
-        """Raise Refusal if bring_back() would lose newer changes."""
-
     def bring_back(self, branch_id: str, kept: str) -> None:
-        """Bring back what discard() has kept with that snapshot, if anything."""
+        """Bring back what discard() has kept with that snapshot, if anything. Refusal if newer changes would be lost."""
 
 
 class CommitTurn:

@@ -97,6 +97,8 @@ class SeenNames:
         while above:
             above = above.rpartition(b"/")[0]
             row = self._rows.get(above)
+            if row is None and above and self._is_recorded(above):
+                return None  # the branch has never hidden that directory
             if row is None:
                 continue
             try:

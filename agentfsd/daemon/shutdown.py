@@ -139,7 +139,11 @@ class MountShutdown:
             await trio.sleep(min(1.0, limit_s / 4))
             if clients() or self._bound():
                 idle_since = trio.current_time()
-            elif trio.current_time() - idle_since > limit_s and not await self.users() and not clients():
+            elif trio.current_time() - idle_since > limit_s and not await self.users():
+                with contextlib.suppress(OSError), trio.move_on_after(_FLUSH_TIMEOUT_S):
+                    await self._flush()
+                if clients() or self._bound():  # that took time; from here on little passes before nothing is mounted
+                    continue
                 log.info("idle for %s s: unmounting", limit_s)
                 self._unused = True
                 self._asked.set()

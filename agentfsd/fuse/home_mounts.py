@@ -156,23 +156,21 @@ class HomeMounts:
         else:
             self._store.forget(branch_id)
 
-    def check_return(self, branch_id: str, kept: str) -> None:
-        """Refuse if bring_back() would lose changes.
+    def bring_back(self, branch_id: str, kept: str) -> None:
+        """Bring back what discard() has kept with a snapshot, if anything.
 
         Raises:
-            Refusal: ``newer-home-layer``.
+            Refusal: ``newer-home-layer``: that would lose newer changes.
         """
-        if self._store.is_aside(branch_id, kept) and (branch_id in self._by_branch or self._store.has_changes(branch_id)):
+        if not self._store.is_aside(branch_id, kept):
+            return
+        if branch_id in self._by_branch or self._store.has_changes(branch_id):
             raise Refusal(
                 errno.EEXIST, "newer-home-layer", "the branch has newer changes to the home directory, or a run uses it",
                 "end its runs; `agentfsd discard BRANCH --forget` removes those changes",
             )  # fmt: skip
-
-    def bring_back(self, branch_id: str, kept: str) -> None:
-        """Bring back what discard() has kept with a snapshot, if anything. Call check_return() before."""
-        if self._store.is_aside(branch_id, kept):
-            self._store.forget(branch_id)
-            self._store.bring_back(branch_id, kept)
+        self._store.forget(branch_id)
+        self._store.bring_back(branch_id, kept)
 
     async def sweep(self, kept: Callable[[], Collection[str]]) -> None:
         """Unmount layers that no run uses, and remove the files of layers of branches that are not *kept*."""

@@ -289,7 +289,7 @@ class _Planner:
             inode = at(self._tree, directory)
             like = inode if inode is not None and inode.is_dir else like
             if directory not in self._puts and not self._is_lower_directory(directory):
-                self._note(directory, inode)
+                self._note(directory, inode, same=inode is not None)  # a branch that does not have it has not removed it
                 self._put(directory, like, self._expected(directory), None)
 
     def _is_lower_directory(self, path: bytes) -> bool:

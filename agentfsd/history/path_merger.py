@@ -14,7 +14,7 @@ from pygit2 import Oid
 
 from agentfsd.core import inode_stat, tree_diff
 from agentfsd.core.transplant import attributes_of
-from agentfsd.core.tree import Inode, Tree
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.core.whole_contents import content_of
 from agentfsd.history import renames, text_merge
@@ -83,7 +83,8 @@ class PathMerger:
                 if inode is not None and inode.is_file and inode_stat.data_stat(inode).st_size <= text_merge.TEXT_BYTES:
                     self._blobs[inode] = self._objects.blob(content_of(inode))
                 yield done, len(files), "looking for renames"
-            moves |= renames.find(self._objects, files, self._blobs)
+            for group in _by_work_tree(files):
+                moves |= renames.find(self._objects, group, self._blobs)
 
     def both_changed(self) -> list[bytes]:
         """Return the paths at which lines of both sides may be merged."""
@@ -279,6 +280,25 @@ def _is_text_size(inode: Inode) -> bool:
 
 def _unchanged(base: Inode, side: Inode) -> bool:
     return stat.S_IFMT(base.mode) == stat.S_IFMT(side.mode) and tree_diff.same_content(base, side)
+
+
+def _by_work_tree(files: Iterable[EntryPair]) -> Iterable[list[EntryPair]]:
+    """Group files by the work tree of git that holds them: a file does not move from one repository, or checkout, to another."""
+    known: dict[tuple[Tree, bytes], bytes] = {}
+    groups: dict[bytes, list[EntryPair]] = {}
+    for pair in files:
+        inode = pair.new or pair.old
+        assert inode is not None
+        groups.setdefault(_work_tree(inode.tree, pair.path.rpartition(b"/")[0], known), []).append(pair)
+    return groups.values()
+
+
+def _work_tree(tree: Tree, directory: bytes, known: dict[tuple[Tree, bytes], bytes]) -> bytes:
+    """Return the nearest directory with a ``.git`` in it, from *directory* up; b"" if only the root may have one."""
+    if directory and (tree, directory) not in known:
+        has_git = at(tree, join(directory, b".git")) is not None
+        known[tree, directory] = directory if has_git else _work_tree(tree, directory.rpartition(b"/")[0], known)
+    return known[tree, directory] if directory else b""
 
 
 def _went(pair: EntryPair) -> bool:

@@ -56,6 +56,8 @@ def _codes_of_child(paths: Sequence[str], options: str, limit_s: float) -> bytes
                 break  # it was killed
             codes += part
             deadline = time.monotonic() + limit_s
+        if len(codes) == len(paths):
+            pipe.read(1)  # until it has ended
     return codes
 
 

@@ -80,18 +80,20 @@ class Moves:
                 raise
             return False
 
-    def apply(self, again: bool, progress: Told) -> None:
+    def apply(self, again: bool, progress: Told, check: Callable[[], object] = lambda: None) -> None:
         """Make every move, then every attribute change.
 
         Args:
             again: whether an earlier call may have made some of the moves.
             progress: called with the number of moves after each directory.
+            check: called before the moves of each directory; raises Drifted to stop.
 
         Raises:
             Drifted: somebody else changed a path. Some moves have been made then.
         """
         drifted = []
         for directory_fd, moves in self._by_directory(self._journal.moves):
+            check()
             for move in moves:
                 try:
                     if directory_fd < 0:

@@ -57,19 +57,24 @@ class LowerCommit:
             progress: called now and then with steps done, steps in total, and bytes.
             clean: whether to remove originals and journal at the end. If false, they stay until clean(), so that the caller can
                 first do work that must not be lost with them.
-            conditions: what other paths must lead to just before the first name changes.
+            conditions: what other paths must lead to just before the first name changes. Paths that must not exist, such as git's
+                locks, are looked at again before the names of each directory change.
 
         Raises:
             Drifted: somebody else changed the lower; the commit was undone.
             Refusal: the lower cannot be written; the commit was undone.
         """
-        changed = [path for path, expected in (conditions or {}).items() if look_at(self._lower, path) != expected]
-        if changed:
+        expected = dict(conditions or {})
+        if changed := self._changed(expected):
             self._back(None)
             raise Drifted(changed)
-        self._forward(False, progress)
+        absent = {path: identity for path, identity in expected.items() if identity == ABSENT}
+        self._forward(False, progress, absent)
         if clean:
             self.clean()
+
+    def _changed(self, expected: Mapping[bytes, Identity]) -> list[bytes]:
+        return [path for path, identity in expected.items() if look_at(self._lower, path) != identity]
 
     def abort(self, progress: Progress | None = None) -> None:
         """Undo the commit."""
@@ -124,15 +129,20 @@ class LowerCommit:
             ) from exc  # fmt: skip
         self._file.remove()
 
-    def _forward(self, again: bool, progress: Progress | None) -> None:
+    def _forward(self, again: bool, progress: Progress | None, absent: Mapping[bytes, Identity] | None = None) -> None:
         journal = self._file.journal
+
+        def check() -> None:
+            if appeared := self._changed(absent or {}):
+                raise Drifted(appeared)
+
         telling = _Telling(len(journal.moves), progress, None)
         fd = self._open_staging()
         try:
             moves = Moves(self._lower, journal, fd)
             if again:
                 moves.check()
-            moves.apply(again, telling.steps)
+            moves.apply(again, telling.steps, check)
             syscalls.sync_filesystem(fd)
         except Drifted:
             if not again:  # else somebody decides, who asked to finish it

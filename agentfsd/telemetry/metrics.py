@@ -102,6 +102,7 @@ def _buckets(classes: tuple[int, ...]) -> Iterator[tuple[str, int]]:
 class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128  # a client beyond that tries again only after a second, then after three
 
     def __init__(self, *arguments: Any) -> None:
         self._free = threading.Semaphore(_SCRAPES_MAX)

@@ -1,6 +1,5 @@
 """The same operations on every backend give the same results and the same refusals: memory is the model of the host."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from agentfs_files.filesystem.file_results import FileEntry, FileStat
 from agentfs_files.filesystem.file_streams import BinaryWriter
 from agentfs_files.filesystem.filesystem_errors import PathEscapeError
 from agentfs_files.filesystem.records import FilesystemSnapshot
+from tests.rounds import rounds
 
 NAMES = st.sampled_from(["a", "b", "c.py", "ü", ".h", "A", "a b", "[x]", "*", "\n"])
 HARD = st.sampled_from(["..", ".", "", "\0", "\ud800", "\udcff", "n" * 81, "ü" * 80, "😀" * 79, "n" * 300, "d/" * 17, "-", "\\"])
@@ -197,7 +197,7 @@ class SameEverywhere(RuleBasedStateMachine):
 
 
 SameEverywhere.TestCase.settings = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "40")),
+    max_examples=rounds("random trees of the library", 40, 400),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -6,8 +6,12 @@ import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient, SocketTransport
@@ -20,6 +24,8 @@ from agentfs_client.errors import (
     NotFoundError,
     ProtocolError,
 )
+from agentfsd.control import control_socket
+from agentfsd.control.control_socket import ControlSocketServer
 from tests.control.serving import serving
 
 
@@ -34,6 +40,23 @@ def raw(path: str) -> socket.socket:
     made.settimeout(10)
     made.connect(path)
     return made
+
+
+def test_a_client_that_has_come_and_gone_is_recent_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        service: Any = SimpleNamespace(leave=lambda peer: None)
+        server, path = ControlSocketServer(service), str(tmp_path / "socket")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.serve, control_socket.listen(path))
+            with raw(path):
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                assert server.clients == 1
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert server.clients == 0
+            assert (server.recent_clients(), server.recent_clients()) == (1, 0)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def test_typed_client_does_it_all(address: str) -> None:

@@ -100,12 +100,14 @@ class FakeKernel:
         nodes.records.ledger.set_facts(msgspec.msgpack.encode(self.session.facts))
         for file in nodes.files():
             file.inode.doomed = 0
+            file.inode.release_files()
         self._dead += [self.opened.overlay, self.connections, self.connection, self.session, nodes.former, list(nodes.files())]
         self.opened.store.db.abandon(str(self._base / "meta.db"))
         self.opened.lower.close()
         self.opened.backstore.close()
         self.opened.open()
         self.connection = self._connect(Ledger(os.dup(nodes.records.ledger.fd)))
+        nodes.records.ledger.close()
         self.connections.locks.start = self.reactor.start_aside
         self.session = NativeSession(self.connection, self.reactor, self.session.fd, self._io)
         resumption.take_locks({"": self.connection}, resumption.resume(self.session))

@@ -13,7 +13,7 @@ import pytest
 from agentfs_host import syscalls
 from agentfsd.domain_errors import Refusal
 from agentfsd.lower import commit_writer
-from agentfsd.lower.commit_plan import Adjust, Put, Remove, Step
+from agentfsd.lower.commit_plan import ABSENT, Adjust, Drifted, Put, Remove, Step
 from tests.compare import differences
 from tests.lower.commit_trees import exact, steps_between
 from tests.lower.workspaces import DIRECTORY, FILE, WHEN, Text, Workspace, attributes, put
@@ -205,6 +205,24 @@ def test_progress_is_told_and_a_commit_can_be_cancelled(workspace: Workspace) ->
     workspace.check_no_trace()
     workspace.stage(*steps, progress=lambda *now: told.append(now)).abort()
     assert told[-1] == (200, 200, 600)
+
+
+def test_a_lock_that_appears_while_names_change_has_the_commit_undone(workspace: Workspace) -> None:
+    before = exact(workspace.root)
+    commit = workspace.stage(put("dir/f"), put("g"))
+
+    def locks(done: int, total: int, size_bytes: int) -> None:
+        assert (workspace.root / "dir" / "f").exists() != (workspace.root / "g").exists()
+        (workspace.root / "index.lock").touch()
+
+    with pytest.raises(Drifted) as caught:
+        commit.apply(locks, conditions={b"index.lock": ABSENT})
+    assert caught.value.paths == [b"index.lock"]
+    (workspace.root / "index.lock").unlink()
+    os.utime(workspace.root, ns=(WHEN, WHEN))
+    after = exact(workspace.root)
+    assert after.keys() == before.keys()
+    workspace.check_no_trace()
 
 
 def test_a_pending_commit_says_what_it_is(workspace: Workspace) -> None:

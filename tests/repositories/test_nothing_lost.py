@@ -294,3 +294,44 @@ def test_a_stash_whose_log_has_expired_stays_beneath_a_newer_one(agents: Agents)
     agents.keep("one")
     assert agents.merge("one", into="two").conflicts == []
     assert git(shown(agents, "two"), "log", "-g", "--format=%H", "refs/stash").split() == [new, old]
+
+
+@pytest.mark.parametrize("again", ["merge", "force"])
+def test_what_a_commit_kept_beside_stays_through_the_next_commit_of_a_branch_in_use(agents: Agents, again: str) -> None:
+    """The branch has made the directory itself, in which the real repository gets a ref that the branch does not have."""
+    place = agents.work("one")
+    git(place, "notes", "add", "-m", "one")
+    git(place, "update-ref", "refs/notes/agentfsd/other/commits", "HEAD")
+    his = git(place, "rev-parse", "refs/notes/commits")
+    agents.keep("one")
+    git(agents.lower, "notes", "add", "-m", "person")
+    mine = git(agents.lower, "rev-parse", "refs/notes/commits")
+    assert commit_lower(agents.opened, rule="merge", ref="one", whole=False).conflicts == []
+    assert git(agents.lower, "rev-parse", "refs/notes/agentfsd/one/commits") == his
+    for number in range(2):
+        agents.commit("one", {"a": f"A {number}\n"}, "one's")
+        found = commit_lower(agents.opened, rule=again, ref="one", whole=False)  # type: ignore[arg-type]
+        assert found.conflicts == []
+        refs = git(agents.lower, "for-each-ref", "--format=%(objectname)", "refs/notes").split()
+        assert {his, mine} <= set(refs)
+
+
+def test_a_file_of_a_linked_worktree_is_no_new_name_of_one_beside_it(agents: Agents) -> None:
+    text = "".join(f"line {number}\n" for number in range(20))
+    place = agents.work("one")
+    (place / "text").write_text(text)
+    agents.keep("one")
+    agents.merge("one", into="two")
+    place = agents.work("one")
+    (place / "text").unlink()
+    (place / "tree").mkdir()
+    (place / "tree" / ".git").write_text("gitdir: ../.git\n")
+    (place / "tree" / "text").write_text(text)
+    agents.keep("one")
+    place = agents.work("two")
+    (place / "text").write_text(text.replace("line 3", "two"))
+    agents.keep("two")
+    merged = agents.merge("two", into="one")
+    assert [(found.path, found.kind) for found in merged.conflicts] == [(b"text", "modify/delete")]
+    assert agents.merge("two", into="one", rules=Rules(favor="theirs")).conflicts == []
+    assert (agents.work("one") / "tree" / "text").read_text() == text

@@ -99,12 +99,10 @@ async def undo(services: Services, request: wire.Undo, context: RequestContext) 
     """Undo the last operation that can be undone."""
     author = author_of(context)
     await services.flush()
-    for step in services.overlay.undo_log.entries()[:1]:
-        if services.homes is not None:
-            services.homes.check_return(step.branch_id, step.snapshot)
-    undone = services.overlay.undo_log.undo(author.pid, author.command)
     if services.homes is not None:
-        services.homes.bring_back(undone.branch_id, undone.snapshot)
+        for step in services.overlay.undo_log.entries()[:1]:  # first, since a layer without an entry of the log is removed
+            services.homes.bring_back(step.branch_id, step.snapshot)
+    undone = services.overlay.undo_log.undo(author.pid, author.command)
     services.tell("undo", undone.branch_id, author.pid, name=undone.snapshot)
     await services.settle()
     return wire.UndoLogReply(entries=[_undo_entry(undone)])
