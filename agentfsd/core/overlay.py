@@ -4,7 +4,7 @@ Overlay assembles its parts, such as branches and snapshots; the logic is in the
 """
 
 import os
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 
 from agentfsd.core import consistency_check
 from agentfsd.core.branch_comparison import BranchComparison
@@ -50,7 +50,8 @@ class Overlay:
         recovered: The damage that this start has found, and what it did about it.
     """
 
-    def __init__(self, store: Store, lower: Lower, backstore: Backstore) -> None:
+    def __init__(self, store: Store, lower: Lower, backstore: Backstore, *, spared: Collection[str] = ()) -> None:
+        """Open it. *spared*: ids of temporary branches in which processes work since before the daemon was started again."""
         state = load_state(store, lower, backstore)
         self.store, self.backstore = store, backstore
         self.parts, self.events, self._state = state.parts, state.events, state
@@ -71,7 +72,7 @@ class Overlay:
         self.default_id = self.branches.default_id
         self.layers.drop_unfinished()
         self.recovered = recover(store, backstore)
-        self.temporary.drop_all()
+        self.temporary.drop_all(spared)
         self.rules.forget_gone(self.branches.ids_in_use())
 
     def fsck(self, *, scrub: bool = False) -> list[str]:

@@ -75,7 +75,7 @@ def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState
     """Read branches, snapshots and the undo log from the database. No tree is open yet."""
     events = OverlayEvents()
     return OverlayState(
-        Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpSettings(store), events, set()),
+        Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpSettings(store), events, Counter()),
         events,
         {row.id: row for row in layer_rows.branches(store)},
         {row.id: row for row in layer_rows.snapshots(store)},

@@ -1,6 +1,6 @@
 """Temporary branches and snapshots: removed with the conversation that made them, or at the next start."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from agentfsd.core.overlay_branches import Branches
 from agentfsd.core.overlay_snapshots import Snapshots
@@ -14,9 +14,13 @@ class TemporaryRefs:
     def __init__(self, state: OverlayState, branches: Branches, snapshots: Snapshots) -> None:
         self._state, self._branches, self._snapshots = state, branches, snapshots
 
-    def drop_all(self) -> None:
-        """Remove all temporary branches and snapshots: after a start, no client can ask for them any more."""
-        self.drop(list(self._state.temporary))
+    def drop_all(self, spared: Collection[str] = ()) -> None:
+        """Remove all temporary branches and snapshots: after a start, no client can ask for them any more.
+
+        Args:
+            spared: Ids of those that stay: a process works in them.
+        """
+        self.drop(self._state.temporary.keys() - {*spared})
 
     def drop(self, ids: Iterable[str]) -> list[BranchRow | SnapshotRow]:
         """Remove those of *ids* that are still temporary. The removal cannot be undone.

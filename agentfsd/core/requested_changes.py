@@ -84,7 +84,9 @@ def rmdir(by: ChangeReporter, tree: Tree, directory: Inode, name: bytes) -> None
 def rename(by: ChangeReporter, tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, flags: int = 0) -> None:
     """Rename like renameat2(2). A branch that gets a git index of its own keeps the ref to which it belongs."""
     if checked_out_refs.is_new_index(tree, new_dir, old, new):
-        for directory, name in checked_out_refs.keep(tree, new_dir):
+        with tree.store.aside():
+            kept = checked_out_refs.keep(tree, new_dir)
+        for directory, name in kept:
             by.names_changed(directory, name)
     source, target = directory_entries.rename(tree, old_dir, old, new_dir, new, flags)
     if source is not target:

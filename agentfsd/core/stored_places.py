@@ -7,6 +7,8 @@ from agentfsd.core.tree import Inode, Tree
 def find_placed(tree: Tree, inode_id: int) -> Inode | None:
     """Return a stored inode in the place where its tree has it; None if it has no name in this tree.
 
+    A file of the lower that has several names there may come without a place, until it is looked up.
+
     Raises:
         OSError: The rows contradict each other.
     """
@@ -24,4 +26,4 @@ def find_placed(tree: Tree, inode_id: int) -> Inode | None:
         if directory is not None and tree.entries(directory).get(name) == inode_id:
             inode.parent, inode.name = directory, name
             return inode
-    return None
+    return inode if inode.linked else None  # its names may be the lower's, which have no rows

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
@@ -171,7 +172,7 @@ class Parts(NamedTuple):
     root_dev: int
     copyup_settings: CopyUpSettings
     events: TreeEvents
-    doomed: set[int]  # content objects of files without names, which processes may have open: not to be removed yet
+    doomed: Counter[int]  # content objects of files without names, which processes may have open: not to be removed yet
 
 
 class Tree:
@@ -349,13 +350,21 @@ class Tree:
         if inode.doomed:
             self.remove_doomed(inode.doomed)
         inode.anonymous, inode.content, inode.doomed = True, 0, number
-        self.doomed.add(number)
+        self.doomed[number] += 1
 
     def remove_doomed(self, number: int) -> None:
-        """Remove such an object. The next start does it if this fails, or does not happen."""
-        self.doomed.discard(number)
-        with contextlib.suppress(OSError):
-            self.backstore.remove(number)
+        """Remove such an object, if nobody else has it. The next start does it if this fails, or does not happen."""
+        if not self.let_go_of_doomed(number):
+            with contextlib.suppress(OSError):
+                self.backstore.remove(number)
+
+    def let_go_of_doomed(self, number: int) -> int:
+        """Count a user of such an object less; return how many are left."""
+        self.doomed[number] -= 1
+        if self.doomed[number] > 0:
+            return self.doomed[number]
+        del self.doomed[number]
+        return 0
 
     def find_stored(self, inode_id: int) -> Inode | None:
         """Return a stored inode; None if it has no name left in this tree."""

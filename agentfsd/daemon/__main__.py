@@ -20,6 +20,7 @@ from agentfsd.backstore.free_space import wait_for_room
 from agentfsd.daemon import state_contents
 from agentfsd.daemon.assembly import Daemon
 from agentfsd.daemon.inheritance import Inheritance
+from agentfsd.daemon.shutdown import ConnectionAborted
 from agentfsd.daemon.state_contents import StateContents
 from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.escape import printable
@@ -60,9 +61,14 @@ def _live(config: DaemonConfig, held: StateContents, ready: readiness.ReadinessP
         daemon.begin()
         descriptors.collect_seldom()
         trio.run(daemon.run, ready)
-    except BaseException:
-        if daemon.is_succeeded:  # by another, which goes on with the mount
-            raise
+    except ConnectionAborted:
+        _end(daemon, record)
+        raise
+    except BaseException as exc:
+        if daemon.is_succeeded:  # by another, which goes on with the mount: nothing may be closed in order
+            _report(exc, ready)
+            logging.shutdown()
+            os._exit(1)
         _end(daemon, record)
         raise
     _end(daemon, record)
@@ -133,8 +139,8 @@ def _make_way(config: DaemonConfig, manager: ServiceManager, exc: Exception) -> 
         wait_for_room(config.state, _FULL_AGAIN_S)
 
 
-def _report(exc: Exception, ready: readiness.ReadinessPipe) -> None:
-    while isinstance(exc, ExceptionGroup):
+def _report(exc: BaseException, ready: readiness.ReadinessPipe) -> None:
+    while isinstance(exc, BaseExceptionGroup):
         exc = exc.exceptions[0]
     code, hint = (exc.code, exc.hint) if isinstance(exc, Refusal) else ("failed", "")
     message = f"{type(exc).__name__}: {exc}"

@@ -79,19 +79,23 @@ class Daemon:
         self.config, self.state, self.held = config, state_directory.StateDirectory(config.state), held
         self.kept, self._inherited = inherited.kept, inherited
         self.succession: Succession | None = None
-        self._why_not_restarted = inheritance.why_not_restarted(config, persistent=held.backstore.persistent)
+        self.manager = ServiceManager(awaited=config.foreground)
+        self._why_not_restarted = inheritance.why_not_restarted(
+            config, persistent=held.backstore.persistent, has_manager=self.manager.listens
+        )
+        records = _binding_records(self.state.bindings)
         self.lower = self._open_lower(config)
         self.store = held.store
         try:
-            self.overlay = Overlay(held.store, self.lower, held.backstore)
+            spared = {record.branch_id for record in records.found} if records is not None else set()
+            self.overlay = Overlay(held.store, self.lower, held.backstore, spared=spared)
         except sqlite3.DatabaseError as exc:
             raise unreadable(held.place.metadata, exc) from exc
-        self.bindings = Bindings(_binding_records(self.state.bindings))
+        self.bindings = Bindings(records)
         self.questions = Questions(self._ask_limit_s, self.bindings.process_of)
         self.overlay.rules.on_changed.append(self.questions.forget_answers)
         self.watch = LowerWatch(self.lower)
         self.started_ns = time.time_ns()
-        self.manager = ServiceManager(awaited=config.foreground)
         self.ending = MountShutdown(
             config.mountpoint,
             self.bindings,
@@ -302,8 +306,9 @@ class Daemon:
         """Report readiness after the mount has answered a request."""
         with trio.fail_after(_READY_TIMEOUT_S):
             root = await trio.to_thread.run_sync(os.stat, self.config.mountpoint, abandon_on_cancel=True)
-        nursery.start_soon(self.ending.watch_mount, root.st_dev)
-        mounts.read_far_ahead(root.st_dev)
+        device = self.mount.is_at(root.st_dev)
+        nursery.start_soon(self.ending.watch_mount, device)
+        mounts.read_far_ahead(device)
         daemon_records.publish(self.record())
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.state.given_up)

@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from agentfsd.domain_errors import Refusal
@@ -93,17 +94,19 @@ class Successor:
     def pid(self) -> int:
         return self._process.pid
 
-    def take_over(self, kept: KeptDescriptors, keeper: socket.socket | None) -> NoReturn:
+    def take_over(self, kept: KeptDescriptors, keeper: socket.socket | None, last: Callable[[], object]) -> NoReturn:
         """Hand everything over, and end this process at once.
 
         Args:
             kept: The descriptors.
             keeper: The socket to the keeper.
+            last: Called when all is handed over.
 
         Raises:
             OSError: The next daemon has ended; this one goes on.
         """
         hand_over(self._connection, kept.all() | ({KEEPER: keeper.fileno()} if keeper is not None else {}))
+        last()
         os._exit(0)
 
 

@@ -63,15 +63,18 @@ class Inheritance:
         return cls(KeptDescriptors(former), KeeperLink(connection), keeper_pid)
 
 
-def why_not_restarted(config: DaemonConfig, *, persistent: bool) -> str:
+def why_not_restarted(config: DaemonConfig, *, persistent: bool, has_manager: bool) -> str:
     """Return why no daemon could go on in the place of this one if it is killed; "" if one can.
 
     Args:
         config: The daemon's config.
         persistent: Its contents outlive it.
+        has_manager: A service manager keeps descriptors for it.
     """
     if not config.restarts:
         return "--no-restart"
+    if config.foreground and not has_manager:
+        return "it is in the foreground, for whoever started it to start again"
     if not persistent:
         return "contents in memory go with the daemon"
     program = os.path.realpath(sys.executable)

@@ -23,6 +23,10 @@ _LAST_REQUESTS_S = 0.1  # an unmounted session ends by itself within that
 _Where = TypeVar("_Where", str, int)
 
 
+class ConnectionAborted(OSError):
+    """Somebody has aborted the kernel's connection: nobody can go on with it."""
+
+
 class MountShutdown:
     """The end of one mount.
 
@@ -80,10 +84,10 @@ class MountShutdown:
         self._asked.set()
 
     def check_asked(self) -> None:
-        """Raise OSError when the kernel's connection has ended though no process unmounted it."""
+        """Raise ConnectionAborted when the kernel's connection has ended though no process unmounted it."""
         mounted = mount_table.mount_at(self._mountpoint)
         if not self._asked.is_set() and mounted is not None and mount_table.is_dead(mounted):
-            raise OSError(errno.ENOTCONN, "the kernel's connection was aborted", self._mountpoint)
+            raise ConnectionAborted(errno.ENOTCONN, "the kernel's connection was aborted", self._mountpoint)
 
     async def unmount_when_asked(self) -> None:
         """Unmount once that was requested.

@@ -66,6 +66,7 @@ class Succession:
             self._kept.held_by(self._manager)
         else:
             self._holders.keeper_place = place
+            self._holders.serving()
 
     # -- in case this daemon is killed
 
@@ -120,8 +121,10 @@ class Succession:
         link = self._holders.keeper
         try:
             self._commit()
-            self._manager.succeeded_by(self._successor.pid)
-            self._successor.take_over(self._kept, link.connection if link is not None else None)
+            next_pid = self._successor.pid
+            self._successor.take_over(
+                self._kept, link.connection if link is not None else None, lambda: self._manager.succeeded_by(next_pid)
+            )
         except (OSError, sqlite3.Error) as exc:
             self._stay(str(exc))
 

@@ -165,12 +165,13 @@ class BranchConnections:
     async def resume_locks(self) -> None:
         """Take the locks of resumed branches through their connections, too. Call it when these are served."""
         for branch_id, run in list(self._by_branch.items()):
-            await self._lend_locks(branch_id, run)
+            await self._lend_locks(branch_id, run, resumed=True)
 
-    async def _lend_locks(self, branch_id: str, run: _BranchConnection) -> None:
+    async def _lend_locks(self, branch_id: str, run: _BranchConnection, *, resumed: bool = False) -> None:
         """Take locks through a zero-message connection, too: its kernel keeps its own, and other connections hand us theirs."""
         if run.session.io == "zero-message":
-            peer = BranchLocks(run.mount, lambda: run.session.ended or run.is_released, run.session.knows)
+            has_ended = lambda: run.session.ended or run.is_released  # noqa: E731 - one expression, told to one object
+            peer = BranchLocks(run.mount, has_ended, run.session.knows, resumed=resumed)
             await self._locks.attach_peer(branch_id, peer)
 
     def is_idle(self) -> bool:

@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 import trio
 
@@ -32,12 +32,15 @@ class BranchLocks:
     Args:
         has_ended: Tells whether the connection has ended, and with it all locks there.
         knows: Tells whether the kernel has a node of a file on that connection.
+        resumed: The holder has locks from the daemon before.
     """
 
-    def __init__(self, mount: BranchMount, has_ended: Callable[[], bool], knows: Callable[[Inode], bool]) -> None:
+    def __init__(
+        self, mount: BranchMount, has_ended: Callable[[], bool], knows: Callable[[Inode], bool], *, resumed: bool = False
+    ) -> None:
         self._mount, self._has_ended, self._knows = mount, has_ended, knows
-        self._files: WeakKeyDictionary[Inode, int] = WeakKeyDictionary()
-        self._numbers = itertools.count(1)
+        self._files: WeakSet[Inode] = WeakSet()
+        self._is_resumed = resumed
 
     async def hold(self, inode: Inode, owner: int, start: int, end: int, kind: int, flock: bool) -> LockConflict | None:
         return await self._ask("hold", inode, owner, start, end, kind, flock=flock)
@@ -46,7 +49,7 @@ class BranchLocks:
         return await self._ask("test", inode, owner, start, end, kind)
 
     async def release(self, inode: Inode, owner: int, start: int, end: int, flock: bool) -> None:
-        if inode in self._files:
+        if inode in self._files or self._is_resumed:
             await self._ask("release", inode, owner, start, end, flock=flock)
 
     async def _ask(
@@ -73,9 +76,9 @@ class BranchLocks:
         if inode not in self._files:
             if not path and not self._knows(inode):
                 return None  # no process there has it open, and none can open a file without a name
-            self._files[inode] = next(self._numbers)
+            self._files.add(inode)
         message: dict[str, Any] = {
-            "do": do, "file": self._files[inode], "path": path, "ino": ino, "owner": owner,
+            "do": do, "file": inode.ino, "path": path, "ino": ino, "owner": owner,
             "start": start, "end": end, "kind": kind, "flock": flock,
         }  # fmt: skip
         conflict = (await self._mount.lock(message)).get("conflict")

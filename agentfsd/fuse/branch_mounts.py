@@ -172,12 +172,11 @@ class BranchMounts:
         with contextlib.suppress(ProcessLookupError):
             self._pidfd = os.pidfd_open(pid)
         self._kept.held_by(keeper)
-        keeper.serving()
 
     async def start(self) -> None:
         """Start the process that forks holders. Call early: its interpreter takes time to start. OSError."""
         async with self._starting:
-            if self._has_ended():
+            if self._server is not None and self._has_ended():
                 self.close()
             if self._server is None:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -190,19 +189,30 @@ class BranchMounts:
                 self._kept.keep(_SERVER, ours.fileno())
                 if link is not None:
                     self._use(KeeperLink(link), self._process.pid)
+                    self.serving()
 
     def _has_ended(self) -> bool:
         """Return whether the process was started and has ended."""
         if self._process is not None and self._process.poll() is not None:
             return True
-        if self._pidfd >= 0 and select.select([self._pidfd], [], [], 0)[0]:
+        if self._pidfd >= 0 and _has_exited(self._pidfd, 0):
             return True
+        if self.keeper_place is not None and self.keeper is None:
+            return True  # it was started when there was no keeper to be had
         return self._server is not None and self._server.has_ended
 
+    def serving(self) -> None:
+        """Tell the keeper, if there is one, that this daemon serves from now on."""
+        if self.keeper is not None:
+            with contextlib.suppress(OSError):
+                self.keeper.serving()
+
     def alive(self) -> None:
-        """Tell the keeper, if there is one, that the daemon answers. OSError."""
+        """Tell the keeper, if there is one, that the daemon answers; and of descriptors that it could not be told of. OSError."""
         if self.keeper is not None:
             self.keeper.alive()
+            if not self._kept.is_told:
+                self._kept.held_by(self.keeper)
 
     async def keeper_ends(self) -> None:
         """Return when the process that is our keeper has ended; never if there is none."""
@@ -289,7 +299,7 @@ class BranchMounts:
             self._server.close()
             self._server = None
         if self._pidfd >= 0:  # of a process that the daemon before has started, perhaps
-            if not select.select([self._pidfd], [], [], _ANSWER_S / 10)[0]:
+            if not _has_exited(self._pidfd, _ANSWER_S / 10):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             os.close(self._pidfd)
             self._pidfd = -1
@@ -300,6 +310,12 @@ class BranchMounts:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+def _has_exited(pidfd: int, patience_s: float) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(patience_s * 1000))
 
 
 def _spawn(theirs: socket.socket, keeper: socket.socket | None, place: KeeperPlace | None) -> subprocess.Popen[bytes]:

@@ -47,6 +47,8 @@ class ChangeNotices:
 
     def file_changed(self, inode: Inode, *, data: bool) -> None:
         """After a file's attributes (or its *data*, too) changed: have other connections that know it look again."""
+        if not inode.nlink and not data:
+            self._connections.loses_names(inode)  # its mode or owner has changed: the ledger alone says so
         if len(self._connections.all) > 1:
             self.unsettled |= self._connections.file_changed(self._cache, inode, data=data)
 

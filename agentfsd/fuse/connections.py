@@ -105,8 +105,16 @@ class Connections:
 
     def run_begins(self, tree_id: str, main: KernelCache) -> None:
         """Before the first request of a branch's own connection: track the files open for writing at the mount point."""
+        self._track_pages(tree_id, main, ())
+
+    def run_goes_on(self, tree_id: str, main: KernelCache) -> None:
+        """Before the first request of such a connection of the daemon before: it may have pages, and so may *main*."""
+        own = self._first(tree_id)
+        self._track_pages(tree_id, main, (main, own) if own is not None else ())
+
+    def _track_pages(self, tree_id: str, main: KernelCache, doubtful: tuple[KernelCache, ...]) -> None:
         for inode in main.handles.open_for_writing(tree_id):
-            self.page_owners.begin(inode, main)
+            self.page_owners.begin(inode, main, doubtful)
 
     def others_have_pages(self, by: KernelCache, inode: Inode) -> bool:
         """Return whether another connection than *by* may have pages of a file that it has not written back."""
@@ -194,8 +202,6 @@ class Connections:
 
     def file_changed(self, by: KernelCache | None, inode: Inode, *, data: bool) -> Owed:
         """Expire a file's attributes, or pages if *data*, on connections other than *by*; return what to wait for."""
-        if not inode.nlink and not data:
-            self.loses_names(inode)  # its mode or owner has changed
         owed: Owed = {}
         for connection in self.all:
             node = connection.nodes.find_file(inode) if connection is not by else None

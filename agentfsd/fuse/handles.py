@@ -168,7 +168,7 @@ class HandleTable:
         if not old:
             return
         number, node_id, _, tree, opener = words[(old >> 3) + 1 : (old >> 3) + 6]
-        payload = REQUEST.pack(self.request) + b"\0".join(handle.listing)
+        payload = REQUEST.pack(0) + b"\0".join(handle.listing)  # the request that opened it was answered
         self._ledger.drop(old)
         handle.at = self._ledger.put(DIR_HANDLE, (number, node_id, int(handle.is_shared), tree, opener, 0), payload)
 

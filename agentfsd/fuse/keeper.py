@@ -51,7 +51,7 @@ class Keeper:
         self.connection, self._place = daemon, place
         self._kept: dict[str, int] = {}
         self._process = -1  # a pidfd of the daemon
-        self._silent_s: float | None = None  # since its last report; None: it has not reported yet
+        self._silent_s: float | None = None  # since its last report; None: it does not serve yet
         self._starting_s: float | None = None  # since it was started; None: it serves
         self._killed_s: float | None = None  # since it was killed for that it hangs
         self._deaths: list[float] = []
@@ -96,9 +96,13 @@ class Keeper:
             self._starting_s += passed_s
         if self._silent_s is not None:
             self._silent_s += passed_s
-        if (self._silent_s or 0.0) > self._limit_s or (self._starting_s or 0.0) > _STARTING_S:
+        if (self._starting_s or 0.0) > _STARTING_S:
+            self._give_up(f"no daemon serves within {_STARTING_S:.0f} s, and none is started any more")
+            self._kill()
+            return False
+        if (self._silent_s or 0.0) > self._limit_s:
             self._say("the daemon hangs: it is killed, and started again")
-            self._silent_s = self._starting_s = None
+            self._silent_s = None
             self._killed_s = 0.0
             self._kill()
         return True
@@ -109,7 +113,7 @@ class Keeper:
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     def _serves(self, pid: object) -> None:
-        self._starting_s = self._silent_s = None
+        self._starting_s, self._silent_s = None, 0.0
         self._watch(int(str(pid)))
 
     def _watch(self, pid: int) -> None:
@@ -136,10 +140,7 @@ class Keeper:
         if CONFIG not in self._kept:
             return False
         if len(self._deaths) > self._most_deaths:
-            sentence = f"the daemon has died {len(self._deaths)} times in a minute and is not started again"
-            self._say(f"{sentence}: {self._place.mountpoint} answers ENOTCONN until `agentfsd mount`")
-            with contextlib.suppress(OSError), open(self._place.given_up, "w", encoding="utf-8") as file:
-                file.write(sentence)
+            self._give_up(f"the daemon has died {len(self._deaths)} times in a minute and is not started again")
             return False
         self._say("the daemon has died: it is started again, and the mount waits for it")
         try:
@@ -148,6 +149,11 @@ class Keeper:
             self._say(f"the daemon cannot be started: {exc.strerror}")
             return False
         return True
+
+    def _give_up(self, sentence: str) -> None:
+        self._say(f"{sentence}: {self._place.mountpoint} answers ENOTCONN until `agentfsd mount`")
+        with contextlib.suppress(OSError), open(self._place.given_up, "w", encoding="utf-8") as file:
+            file.write(sentence)
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -160,7 +166,7 @@ class Keeper:
                 os.close(config)
                 os.close(log)
         self.connection = ours
-        self._starting_s, self._silent_s = 0.0, None
+        self._starting_s, self._silent_s = self._starting_s or 0.0, None  # all tries count together
         with contextlib.suppress(OSError):  # it has died already, as the next answer() finds out
             hand_over(ours, self._kept)
 

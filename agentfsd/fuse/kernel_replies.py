@@ -39,8 +39,8 @@ class KernelReplies:
         tree = inode.tree
         stored = stored or inode_stat.attributes(inode)
         mark = self._marks.get(tree.id)
-        if mark is None:
-            mark = self._marks[tree.id] = len(self._marks) % _MOST_MARKS << 32
+        if mark is None:  # the ledger's number stays the same for the next daemon
+            mark = self._marks[tree.id] = self._nodes.records.tree(tree.id) % _MOST_MARKS << 32
         return Attributes(stored.ino ^ mark, *stored[1:]) if mark else stored
 
     def caches(self, view: TreeView, tree: Tree) -> bool:

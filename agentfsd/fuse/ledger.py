@@ -30,7 +30,9 @@ _BLOCK = 16  # bytes: the unit of a record's size
 _BODY_BYTES = 8 + _BODY.size
 _MOST_PAYLOAD_BYTES = (1 << 24) - 1
 
+_COUNTED, _MOST_COUNTED = 12288 >> 3, 400  # as words: a request, how many, and where
 _LATE_S = 2.0
+_LARGE = 16  # blocks
 
 FREE = 0
 
@@ -82,7 +84,7 @@ class Ledger:
         self._free: dict[int, list[int]] = {}
         self._late: deque[tuple[float, list[int]]] = deque()
         self._end = _START
-        self._mark = 0
+        self._mark, self._counted = 0, self.words[_COUNTED + 1]
         self._is_full = False
         if fd is None:
             self.words[0] = _MAGIC
@@ -124,6 +126,25 @@ class Ledger:
         pairs = ((self.words[at], self.words[at + 1]) for at in range(first, first + 2 * _MARKS, 2))
         return {key: value for key, value in pairs if key}
 
+    # -- what the request under way has counted
+
+    def count(self, at: int) -> None:
+        """Remember a record that the present request has counted up, until answered()."""
+        number = self._counted
+        if number < _MOST_COUNTED:
+            self.words[_COUNTED + 2 + number] = at
+            self._counted = self.words[_COUNTED + 1] = number + 1
+
+    def begins(self, request: int) -> None:
+        """Note that a request begins. The counts of one that was answered before do not matter any more."""
+        if self._counted:
+            self._counted = self.words[_COUNTED + 1] = 0
+        self.words[_COUNTED] = request
+
+    def counted(self) -> tuple[int, list[int]]:
+        """Return the number of the request that the daemon before carried out last, and the records that it had counted up."""
+        return self.words[_COUNTED], list(self.words[_COUNTED + 2 : _COUNTED + 2 + self.words[_COUNTED + 1]])
+
     # -- records
 
     def put(self, kind: int, words: tuple[int, int, int, int, int, int], payload: bytes = b"") -> int:
@@ -132,6 +153,8 @@ class Ledger:
             self._drop_late()
         length = len(payload)
         blocks = (_BODY_BYTES + length + _BLOCK - 1) // _BLOCK
+        if blocks > _LARGE:
+            blocks = 1 << (blocks - 1).bit_length()  # so that one that grows finds room which others have left
         free = self._free.get(blocks)
         if free:
             at = free.pop()

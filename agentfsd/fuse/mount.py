@@ -17,8 +17,8 @@ from agentfsd.fuse.branch_mounts import BRANCHES, BranchMounts
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.dentry_revival import DentryReviver
-from agentfsd.fuse.ledger import Ledger
-from agentfsd.fuse.lock_records import KeptLocks, LockRecords
+from agentfsd.fuse.ledger import Ledger, LedgerRecord
+from agentfsd.fuse.lock_records import LockRecords
 from agentfsd.fuse.native import fuse_device
 from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native import native_session as native
@@ -137,6 +137,8 @@ class FuseMount:
             fuse_device.unmount(self._mountpoint)
             raise
         self._native = session
+        session.on_end = lambda: self._drop(_MAIN)
+        self.connections.overlay.store.db.unanswered.clear()  # of connections that nobody goes on with
         self._keep(_MAIN, session)
 
     # -- connections of the daemon before
@@ -153,6 +155,7 @@ class FuseMount:
     def _resume_native(self, connection: int) -> None:
         """Go on with the mount of the daemon before, and with the connections of its branches. OSError."""
         self._native = native.NativeSession(self.main, self._reactor, connection, "cached")
+        self._native.on_end = lambda: self._drop(_MAIN)
         kept = resumption.resume(self._native)
         self.kind, self.why = "native", f"FUSE 7.{self._native.minor}"
         for name in self._kept.former_names(BRANCHES):
@@ -164,7 +167,7 @@ class FuseMount:
         database = self.connections.overlay.store.db
         database.unanswered = {key for key in database.unanswered if any(session.is_request_of(key) for session in sessions)}
 
-    def _resume_branch(self, branch_id: str) -> list[KeptLocks]:
+    def _resume_branch(self, branch_id: str) -> list[LedgerRecord]:
         name = BRANCHES + branch_id
         fd, ledger = self._kept.take(f"{name}.connection"), self._kept.take(f"{name}.ledger")
         if fd is None or ledger is None or not self.connections.overlay.refs.exists(branch_id):
@@ -173,20 +176,37 @@ class FuseMount:
                 if each is not None:
                     os.close(each)
             return []
-        session = native.NativeSession(self._connection(branch_id, Ledger(ledger)), self._reactor, fd, _BEST)
+        connection = self._connection(branch_id, Ledger(ledger))
+        session = native.NativeSession(connection, self._reactor, fd, _BEST)
+        session.on_end = lambda: self._drop(name)
+        try:
+            kept = resumption.resume(session)
+        except Exception:  # whatever is wrong with one branch, the others go on
+            log.exception("runs of branch %s cannot go on", branch_id)
+            self.connections.remove(connection.cache)
+            self._drop(name)
+            session.abandon()
+            return []
         self._resumed.append(session)
-        kept = resumption.resume(session)
         self.runs.resume(branch_id, session, session.connection.cache.device)
         return kept
 
     async def _serve_resumed(self) -> None:
         """Begin to serve the connections of the daemon before."""
         for session in self._resumed:
-            self.connections.run_begins(session.connection.cache.tree_id, self.main.cache)
+            self.connections.run_goes_on(session.connection.cache.tree_id, self.main.cache)
             self._reactor.add(session)
         for connection in (self.main, *(session.connection for session in self._resumed)):
             resumption.expire_all(connection)
         await self.runs.resume_locks()
+
+    def is_at(self, device: int) -> int:
+        """Take note of the st_dev of the mount point, and return that of our file system, which may be unmounted there by now."""
+        cache = self.main.cache
+        cache.device = cache.device or device
+        if self._native is not None:
+            self._native.note_facts()
+        return cache.device
 
     # -- connections that show one branch
 
@@ -301,7 +321,6 @@ class FuseMount:
         if self._libfuse is not None:
             self._libfuse.close(unmount=unmount)
         if self._native is not None:
-            self._drop(_MAIN)
             self._native.end()
             if unmount:
                 fuse_device.unmount(self._mountpoint)

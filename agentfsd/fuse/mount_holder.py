@@ -52,14 +52,16 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]
 def _serve(daemon: socket.socket, keeper: Keeper | None) -> None:
     """Answer the daemon and its successors until one of them ends in order."""
     while True:
-        connections = [daemon] if keeper is None else [daemon, keeper.connection]
-        ready, _, _ = select.select(connections, [], [], TICK_S)
+        poll = select.poll()
+        for connection in [daemon] if keeper is None else [daemon, keeper.connection]:
+            poll.register(connection, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(TICK_S * 1000)}
         if not ready and keeper is not None and not keeper.tick(TICK_S):
             return
-        if keeper is not None and keeper.connection in ready:
+        if keeper is not None and keeper.connection.fileno() in ready:
             if not keeper.answer():
                 return
-        elif daemon in ready and not _fork_holder(daemon, keeper):
+        elif daemon.fileno() in ready and not _fork_holder(daemon, keeper):
             return
 
 

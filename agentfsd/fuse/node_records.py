@@ -16,7 +16,7 @@ from agentfsd.fuse.ledger import Ledger
 
 # Kinds of records, and their words. The first two words of a node's record are its number and its look-ups.
 TREE = 1  # number that records use for a tree; payload: the tree's id
-FILE = 2  # parent's node, row, inode number, tree; payload: name
+FILE = 2  # parent's node, row, inode number, tree; payload: name, and a zero byte and the path if it had several names
 DIRECTORY = 3  # parent's node, 1 if it has lost its name, version of the record, tree (of a private node, else 0); payload: name
 VIEW_ROOT = 4  # the node of `branches` or `snapshots`, 0, 0, tree
 VIRTUAL = 5  # node of the directory, node of the view's root; payload: kind, zero byte, name
@@ -75,6 +75,8 @@ class NodeRecords:
 
     def enter_file(self, node: FileNode, parent_id: int, name: bytes) -> None:
         inode = node.inode
+        if inode.linked and not inode.id and inode.lower_path is not None:
+            name += b"\0" + inode.path  # the kernel may forget the directory of this name, and know the file by another one
         node.at = self.ledger.put(FILE, (node.id, 0, parent_id, inode.id, inode.ino, self.tree(inode.tree.id)), name)
         if not inode.nlink:
             self.goes(node.id, inode)
@@ -98,6 +100,11 @@ class NodeRecords:
     def counted(self, node: KernelNode) -> None:
         """Record how many look-ups the kernel holds by now."""
         self._words[(node.at >> 3) + 2] = node.lookups
+
+    def looked_up(self, node: KernelNode) -> None:
+        """Record one more look-up. If the daemon is killed before it has answered, the kernel does not know of it."""
+        self._words[(node.at >> 3) + 2] = node.lookups
+        self.ledger.count(node.at)
 
     def moved(self, node: DirNode) -> None:
         """Record a directory's new place. The old record goes last; the one of the higher version counts."""

@@ -94,7 +94,7 @@ class RevivedNodes:
         for record in held:
             self._hold(record.words[0], record.payload, record.at)
         for number, record in self._files.items():
-            self._hold(record.words[2], record.payload, 0)
+            self._hold(record.words[2], record.payload.partition(b"\0")[0], 0)
             if number not in self._gone:
                 self._by_ino[self._trees.get(record.words[5], ""), record.words[4]] = number
 
@@ -120,7 +120,7 @@ class RevivedNodes:
             tree = self._tree(record.words[5])
             content = _gone_decoder.decode(record.payload).content
             if tree is not None and content:
-                tree.doomed.add(content)
+                tree.doomed[content] += 1
 
     def _hold(self, directory_id: int, name: bytes, at: int) -> None:
         node = self._table.root if directory_id == ROOT_NODE else self._node(directory_id)
@@ -261,14 +261,24 @@ class RevivedNodes:
         if words[at] <= 0:
             gone, tree = self._gone.pop(number, None), self._tree(record.words[5])
             if tree is not None and gone is not None:
-                tree.doomed.discard(_gone_decoder.decode(gone.payload).content)  # it goes in a quiet moment
+                self._let_go(tree, gone)
             node = FileNode.__new__(FileNode)
             node.id, node.at = number, record.at
             self._records.forgotten(node)
             self._leave(record)
 
+    @staticmethod
+    def _let_go(tree: Tree, gone: LedgerRecord) -> None:
+        """Spare the content of a file without a name no longer, as _spare_contents() did; it goes in a quiet moment."""
+        content = _gone_decoder.decode(gone.payload).content
+        if content:
+            tree.let_go_of_doomed(content)
+
     def _enter_file(self, record: LedgerRecord, inode: Inode) -> FileNode:
         self._leave(record)
+        gone = self._gone.pop(record.words[0], None)
+        if gone is not None:
+            self._let_go(inode.tree, gone)
         node = FileNode(record.words[0], inode)
         node.at, node.lookups = record.at, self._records.ledger.words[(record.at >> 3) + 2]
         node.has_pages = inode.is_file
@@ -286,11 +296,14 @@ class RevivedNodes:
     def _inode(self, record: LedgerRecord, tree: Tree) -> Inode | None:
         """Find a file by its name, else by its row, else by what was recorded when it lost its last name."""
         number, _, parent_id, row_id, ino, _ = record.words
+        name, _, path = record.payload.partition(b"\0")
         parent = self._table.entered(parent_id)
         directory = parent.bound.get(tree.id) if isinstance(parent, DirNode) else None
         try:
             is_there = directory is not None and directory.tree is tree and directory.nlink
-            inode = tree.find(directory, record.payload) if directory is not None and is_there else None
+            inode = tree.find(directory, name) if directory is not None and is_there else None
+            if inode is None and path:
+                inode = tree.walk(path)
         except OSError:
             inode = None
         if inode is None or inode.ino != ino or inode.is_dir:

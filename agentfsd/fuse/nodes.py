@@ -90,7 +90,7 @@ class NodeTable:
     def looked_up(self, node: KernelNode) -> None:
         """Count one more look-up, whose answer is on its way to the kernel."""
         node.lookups += 1
-        self.records.counted(node)
+        self.records.looked_up(node)
 
     def file(self, inode: Inode, parent: DirNode | None, name: bytes) -> FileNode:
         """Return the node of a file; make one if the kernel knows none.
@@ -279,6 +279,16 @@ class NodeTable:
                     self._forget_directory(view.root)
 
     # -- following what the kernel does
+
+    def uncount(self, at: int) -> None:
+        """Take one look-up off the node whose record is at *at*, because the kernel does not know of it."""
+        number = self.records.ledger.words[(at >> 3) + 1]
+        node = self._nodes.get(number)
+        if node is None:
+            self.records.ledger.words[(at >> 3) + 2] -= 1
+        elif node.at == at and node.lookups > 0:  # the request counts it again at once
+            node.lookups -= 1
+            self.records.counted(node)
 
     def forget(self, number: int, count: int) -> Inode | DirNode | None:
         """Take *count* look-ups off a node.

@@ -25,16 +25,18 @@ class PageOwner:
         holder: The connection whose kernel side may have pages.
         handles: How many handles at the mount point are open for writing.
         turn: Held while pages move from one connection to another.
+        doubtful: After the daemon was started again: connections whose kernel sides may all have pages.
         was_touched: The holder was answered since its pages were asked back.
     """
 
-    __slots__ = ("handles", "holder", "turn", "was_touched")
+    __slots__ = ("doubtful", "handles", "holder", "turn", "was_touched")
 
     def __init__(self, holder: KernelCache) -> None:
         self.holder = holder
         self.handles = 0
         self.turn = trio.Lock()
         self.was_touched = False
+        self.doubtful: tuple[KernelCache, ...] = ()
 
     def is_open_to(self, connection: KernelCache) -> bool:
         """Return whether a request of that connection may be answered at once.
@@ -42,7 +44,7 @@ class PageOwner:
         The holder is answered even while its pages are asked back: its request holds page locks, which giving back waits for. The
         pages that it gets meanwhile are asked back once more (``was_touched``).
         """
-        if self.holder is not connection:
+        if self.holder is not connection or self.doubtful:
             return False
         self.was_touched = True
         return True
@@ -50,6 +52,8 @@ class PageOwner:
     async def take(self, inode: Inode, connection: KernelCache) -> None:
         """Make *connection* the holder: wait until no other connection has pages of the file."""
         async with self.turn:
+            if self.doubtful:
+                await self._settle(inode, connection)
             other = self.holder
             if other is connection:
                 return
@@ -65,6 +69,15 @@ class PageOwner:
             else:
                 log.warning("two connections keep asking for the pages of one file: changes in a mapping may arrive late")
             self.holder = connection
+
+    async def _settle(self, inode: Inode, connection: KernelCache) -> None:
+        """Make *connection* the holder: take the pages of all others that may have some."""
+        for other in self.doubtful:
+            node = other.nodes.find_file(inode) if other is not connection and other.is_open else None
+            if node is not None:
+                other.notifier.expire_data(node.id)
+                await other.notifier.settled()
+        self.holder, self.doubtful = connection, ()
 
 
 class PageOwners:
@@ -85,11 +98,18 @@ class PageOwners:
         owner = self._by_inode.get(inode)
         return owner is not None and owner.holder is connection
 
-    def begin(self, inode: Inode, holder: KernelCache) -> None:
-        """Count a handle that is open for writing at the mount point; *holder* has the pages of a file that is new here."""
+    def begin(self, inode: Inode, holder: KernelCache, doubtful: tuple[KernelCache, ...] = ()) -> None:
+        """Count a handle that is open for writing at the mount point.
+
+        Args:
+            inode: The file.
+            holder: Who has its pages, if it is new here.
+            doubtful: See PageOwner.
+        """
         owner = self._by_inode.get(inode)
         if owner is None:
             owner = self._by_inode[inode] = PageOwner(holder)
+            owner.doubtful = doubtful
         owner.handles += 1
 
     def end(self, inode: Inode) -> None:

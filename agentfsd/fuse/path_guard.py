@@ -76,6 +76,11 @@ class PathGuard:
         """Return the caller if rules hold for it, and there are any."""
         return self.of(ctx, node.view.tree_id, tree) if self.rules.active else None
 
+    def strictest(self, tree: Tree) -> RuledCaller | None:
+        """Return a caller for whom the rules of a tree's branch hold, where nobody knows any more who it is."""
+        rules = self.rules.for_branch(tree.id) if self.rules.active else None
+        return RuledCaller(rules, None) if rules is not None else None
+
     def of_inode(self, ctx: CallContext, inode: Inode) -> RuledCaller | None:
         """Return the same for a request about a file whose view is not known."""
         return self.of(ctx, inode.tree.id, inode.tree) if self.rules.active else None

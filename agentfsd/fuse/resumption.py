@@ -14,7 +14,6 @@ from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handles import REQUEST, DirHandle, FileHandle, TextHandle
 from agentfsd.fuse.kernel_nodes import DirNode, FileNode, VirtualNode
 from agentfsd.fuse.ledger import LedgerRecord
-from agentfsd.fuse.lock_records import KeptLocks
 from agentfsd.fuse.native.native_connection import NativeConnection
 from agentfsd.fuse.native.native_session import NativeSession
 from agentfsd.fuse.node_revival import RevivedNodes
@@ -23,11 +22,11 @@ from agentfsd.fuse.reply import CallContext
 log = logging.getLogger(__name__)
 
 
-def resume(session: NativeSession) -> list[KeptLocks]:
+def resume(session: NativeSession) -> list[LedgerRecord]:
     """Go on with a session's connection, before it is served.
 
     Returns:
-        The locks of the files of which its ledger says: for take_locks(), once all connections are resumed.
+        The records of locks: for take_locks(), once all connections are resumed.
 
     Raises:
         OSError: Its ledger cannot be read.
@@ -39,7 +38,7 @@ def resume(session: NativeSession) -> list[KeptLocks]:
     if revived.numbers():
         conn.nodes.former = revived
     _resume_handles(session.requests, records)
-    return [lock_records.read(record) for record in records if record.kind == lock_records.LOCKS]
+    return [record for record in records if record.kind == lock_records.LOCKS]
 
 
 def _resume_handles(native: NativeConnection, records: Iterable[LedgerRecord]) -> None:
@@ -86,22 +85,27 @@ def _resume_directory(native: NativeConnection, number: int, record: LedgerRecor
     listing = record.payload[REQUEST.size :]
     handle.listing = listing.split(b"\0") if listing else []
     if isinstance(node, DirNode) and handle.tree_id:
-        tree = conn.access.tree_by_id(handle.tree_id)
-        handle.caller = conn.guard.in_directory(CallContext(opener, 0, 0), node, tree)
+        handle.caller = conn.guard.strictest(conn.access.tree_by_id(handle.tree_id))  # its opener may have ended
     conn.handles.take_over(number, handle)
     native.requested[REQUEST.unpack_from(record.payload)[0]] = number
 
 
-def take_locks(connections: dict[str, Connection], kept: Iterable[KeptLocks]) -> None:
-    """Give back the locks that processes hold, once all connections are resumed. *connections*: by the branch they show."""
-    for each in kept:
-        for lock in each.locks:
+def take_locks(connections: dict[str, Connection], records: Iterable[LedgerRecord]) -> None:
+    """Give back the locks that processes hold, once all connections are resumed.
+
+    Args:
+        connections: The connections by the branch that they show; "" for the mount's, whose ledger has the records.
+        records: The records of the daemon before. Ours take their place.
+    """
+    for record in records:
+        for lock in lock_records.read(record).locks:
             conn = connections.get(lock.tree_id)
             handle = conn.handles.get(lock.handle) if conn is not None else None
             if conn is None or not isinstance(handle, FileHandle):
                 continue
             wanted = LockRequest(lock.owner, lock.kind, lock.start, lock.end, lock.flock, lock.pid, handle)
             conn.shared.locks.take_over(handle.inode, wanted)
+        connections[""].nodes.records.ledger.drop(record.at)
 
 
 def expire_all(conn: Connection) -> None:

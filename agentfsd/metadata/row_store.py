@@ -175,6 +175,15 @@ class Store:
         """Return a context manager that runs its block as one transaction. Transactions do not nest."""
         return Transaction(self.db, self.as_oserror, self.forget_ids)
 
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let the transactions of the block not count as what the present request asks for."""
+        request, self.db.request = self.db.request, 0
+        try:
+            yield
+        finally:
+            self.db.request = request
+
     def sync(self) -> None:
         """Make every committed transaction survive a power failure. Call commit() first. Any thread may call."""
         if self._path == ":memory:":
@@ -208,7 +217,7 @@ class Store:
         """Return a number never handed out before, even after a crash. Call it inside or outside a transaction."""
         value, limit = self._next.get(name, (0, 0))
         if value >= limit and not self.db.in_operation:
-            with self.transaction():
+            with self.aside(), self.transaction():
                 return self.next_id(name)
         if value >= limit:
             row = self.db.execute("SELECT reserved FROM counter WHERE name = ?", (name,)).fetchone()

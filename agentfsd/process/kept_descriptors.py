@@ -7,6 +7,7 @@ know what they are.
 
 import array
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -38,12 +39,15 @@ class KeptDescriptors:
 
     Attributes:
         is_resumed: A daemon before has left some.
+        is_told: The process that holds them did not fail to answer: call held_by() again if it did.
     """
 
     def __init__(self, former: dict[str, int] | None = None) -> None:
         self._former = former or {}
         self.is_resumed = bool(self._former)
+        self.is_told = True
         self._kept: dict[str, int] = {}
+        self._untold: set[str] = set()
         self._holder: Holder | None = None
 
     def all(self) -> dict[str, int]:
@@ -53,9 +57,12 @@ class KeptDescriptors:
     def held_by(self, holder: Holder) -> None:
         """Have a process hold the descriptors from now on. OSError."""
         self._holder = None
+        for name in self._untold:
+            holder.drop(name)
         for name, fd in self._kept.items():
             holder.keep(name, fd)
-        self._holder = holder
+        self._untold.clear()
+        self._holder, self.is_told = holder, True
 
     def keep(self, name: str, fd: int) -> None:
         """Keep a descriptor, which stays the caller's. *name*: 255 characters at most, neither ":" nor control characters."""
@@ -66,6 +73,8 @@ class KeptDescriptors:
         """Keep a descriptor no longer; nothing if it is not kept."""
         if self._kept.pop(name, None) is not None:
             self._tell(lambda holder: holder.drop(name))
+            if not self.is_told:
+                self._untold.add(name)
 
     def held_by_nobody(self) -> None:
         """Tell no process any more: it ends, too."""
@@ -83,7 +92,7 @@ class KeptDescriptors:
             work(self._holder)
         except OSError as exc:
             log.warning("the process that keeps connections for the next daemon does not answer: %s", exc.strerror)
-            self._holder = None
+            self._holder, self.is_told = None, False
 
     def take(self, name: str) -> int | None:
         """Take a descriptor over from the daemon before, and keep it; None if there is none of that name."""
@@ -140,7 +149,9 @@ def received(connection: socket.socket) -> dict[str, int]:
 def _parts(connection: socket.socket) -> Iterator[tuple[str, int]]:
     while True:
         message, descriptors = receive(connection)
-        names = message["names"] if message is not None else []
+        if message is None:
+            raise OSError(errno.ECONNRESET, "whoever hands over has ended")
+        names = message["names"]
         if not isinstance(names, list) or not names:
             return
         yield from zip(names, descriptors, strict=True)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentfsd.fuse.kernel_nodes import DirNode
 from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native.native_session import IoMode
 from tests.fuse.fake_kernel import ROOT, FakeKernel, unpack_entry
@@ -313,9 +314,9 @@ class Native:
         self.kernel.opened.overlay.snapshots.create("main")
 
     def forget(self) -> None:
-        """The kernel may forget whatever it likes; here: all."""
+        """The kernel may forget whatever it likes, but no open file and no directory above one; here: all that it may."""
         for number, node in sorted(self.kernel.connection.nodes._nodes.items(), reverse=True):
-            if number != ROOT:
+            if number != ROOT and not (self.kept and isinstance(node, DirNode)):
                 held = any(number == kept for kept, _ in self.kept)
                 self.kernel.forget(number, node.lookups - held)
 
@@ -374,6 +375,21 @@ def test_requests_do_what_the_calls_do_in_a_plain_directory(io: IoMode, sequence
 @given(pairs=st.lists(st.tuples(deaths, steps), min_size=10, max_size=20))
 def test_they_do_so_although_the_daemon_is_killed_again_and_again(io: IoMode, pairs: list[tuple[Any, ...]]) -> None:
     check(io, [step for pair in pairs for step in pair])
+
+
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        [("unlink", "a"), ("hold", "d/a"), ("die",)],  # names of one file of the lower
+        [("look", "d/a"), ("dies_at", 4, "before"), ("forget",), ("read", "a", 0, 1)],
+        [("list", "d"), ("hold", "a"), ("unlink", "d/a"), ("dies_at", 4, "after"), ("unlink", "f")],
+        [("hold", "d/a"), ("dies_at", 1, "before"), ("held",), ("dies_at", 3, "after"), ("add", 6000), ("forget",)],
+        [("dies_at", 2, "after"), ("mkdir", "new"), ("hold", "b"), ("dies_at", 1, "after"), ("rename", "d", "f/new", 0)],
+    ],
+)
+@pytest.mark.parametrize("io", ["cached", "zero-message"])
+def test_what_such_histories_have_shown(io: IoMode, sequence: list[tuple[Any, ...]]) -> None:
+    check(io, sequence)
 
 
 @pytest.mark.parametrize("io", ["cached", "zero-message"])

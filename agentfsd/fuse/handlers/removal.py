@@ -84,7 +84,13 @@ def rename(
     if source.is_dir or (flags & RENAME_EXCHANGE and target is not None and target.is_dir):
         conn.guard.rules.directory_moved()
     _move_directories(conn, (old_parent, old_name, source), (new_parent, new_name, target), tree, flags)
+    conn.nodes.records.ledger.mark(_moved(conn), 1)
     _follow_names(conn, (old_parent, old_name), (new_parent, new_name), tree, flags)
+
+
+def _moved(conn: Connection) -> int:
+    """Return the mark of the present request for that directories' nodes were moved. (Marks above 0 are about appends.)"""
+    return -conn.handles.request
 
 
 def renamed_before(
@@ -93,6 +99,8 @@ def renamed_before(
     """Answer a rename that was done before the daemon was killed: move the nodes of directories, which it may not have done."""
     old_parent, tree, old_dir = parent_of(conn, old_parent_id, old_name, ctx)
     new_parent, _, new_dir = parent_of(conn, new_parent_id, new_name, ctx)
+    if _moved(conn) in conn.nodes.records.ledger.marks():
+        return
     moved, other = tree.find(new_dir, new_name), tree.find(old_dir, old_name)
     exchanged = bool(flags & RENAME_EXCHANGE)
     if not (moved is not None and moved.is_dir) and not (exchanged and other is not None and other.is_dir):

@@ -126,7 +126,9 @@ async def _in_turn(
     owner: PageOwner, inode: Inode, decoder: Decoder, native: NativeConnection, node_id: int, ctx: CallContext, body: bytes
 ) -> Parts:
     native.services.shared.answer_writes(native.services.cache, inode)
+    unique = native.unique
     await owner.take(inode, native.services.cache)
+    native.unique = unique
     reply = decoder(native, node_id, ctx, memoryview(body))
     if reply is not None and not isinstance(reply, list):
         return await reply

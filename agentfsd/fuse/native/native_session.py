@@ -100,6 +100,9 @@ class NativeSession:
         self.fd = fd
         self._number = secrets.randbits(_NUMBER_BITS)
         self._database, self._handles = connection.overlay.store.db, connection.handles
+        self._ledger = connection.nodes.records.ledger
+        self._former: set[int] = set()  # requests that the daemon before has carried out, and that may come again
+        self._counted: tuple[int, list[int]] = (0, [])
         self.minor = 0
         self.offered = 0
         self.ended = False
@@ -139,6 +142,7 @@ class NativeSession:
         )  # fmt: skip
         self._send(unique, [reply])
         self._connect()
+        self.note_facts()
 
     def _connect(self) -> None:
         long_setxattr = bool(self.offered & self._wanted() & fuse.SETXATTR_EXT)
@@ -155,6 +159,12 @@ class NativeSession:
         self.connection.cache.device = facts.device
         self._connect()
         self.requests.former_ends = ledger.marks()
+        self._counted = ledger.counted()
+        self._former = {key for key in self._database.unanswered if self.is_request_of(key)}
+
+    def note_facts(self) -> None:
+        """Record what the next daemon needs to know."""
+        self.connection.nodes.records.ledger.set_facts(msgspec.msgpack.encode(self.facts))
 
     @property
     def facts(self) -> ConnectionFacts:
@@ -186,7 +196,7 @@ class NativeSession:
 
     def begin(self) -> None:
         """Start notifications, and have the kernel send again what another daemon has read and not answered."""
-        self.connection.nodes.records.ledger.set_facts(msgspec.msgpack.encode(self.facts))
+        self.note_facts()
         self.connection.notifier.start(self.fd, expires=bool(self.offered & fuse.HAS_EXPIRE_ONLY))
         if self.connection.nodes.records.ledger.life:
             self._write([fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, fuse.NOTIFY_RESEND, 0)])
@@ -267,10 +277,15 @@ class NativeSession:
 
     def _carry_out(self, opcode: int, unique: int, node_id: int, ctx: CallContext, body: memoryview) -> Any:
         """Call a request's decoder. A request that was carried out before the daemon was killed only gets its answer."""
+        request = unique & ~REPEATED
         self.requests.unique = unique
-        self._handles.request = unique & ~REPEATED
         if unique & REPEATED:
-            open_requests.release_former(self.requests)
+            self._take_back(request)
+        elif self._former and opcode not in _SILENT:  # all that were to come again have come
+            self._database.unanswered -= self._former
+            self._former.clear()
+        self._handles.request = request
+        self._ledger.begins(request)
         if opcode not in _ONCE:
             return DECODERS[opcode](self.requests, node_id, ctx, body)
         key = self._key(unique)
@@ -281,6 +296,16 @@ class NativeSession:
             return DECODERS[opcode](self.requests, node_id, ctx, body)
         finally:
             self._database.request = 0
+
+    def _take_back(self, request: int) -> None:
+        """Take back what the daemon before has counted and opened for a request whose answer the kernel did not get."""
+        self._former.discard(self._key(request))
+        open_requests.release_former(self.requests)
+        counted_by, places = self._counted
+        if counted_by == request:
+            self._counted = (0, [])
+            for at in places:
+                self.connection.nodes.uncount(at)
 
     def _key(self, unique: int) -> int:
         return (unique & ~REPEATED) << _NUMBER_BITS | self._number

@@ -55,7 +55,9 @@ def _open(native: NativeConnection, node_id: int, ctx: CallContext, body: memory
 async def _open_emptied(
     native: NativeConnection, inode: Inode, node_id: int, flags: int, open_flags: int, ctx: CallContext
 ) -> Parts:
+    request = native.services.handles.request
     await file_data.pages_back(native.services, inode)
+    native.services.handles.request = request
     return _open_file(native, node_id, flags, open_flags, ctx)
 
 

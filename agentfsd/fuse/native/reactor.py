@@ -81,11 +81,9 @@ class Reactor:
             for work, arguments in self._early:
                 nursery.start_soon(work, *arguments)
             self._early.clear()
-            try:
-                await self._loop(until)
-            finally:
-                for session in list(self._sessions.values()):
-                    self.remove(session)
+            await self._loop(until)  # after an exception the next daemon goes on with the sessions
+            for session in list(self._sessions.values()):
+                self.remove(session)
             self._nursery = None
             nursery.cancel_scope.cancel()
 
