@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 from agentfsd.core import origin, tree_diff
 from agentfsd.core.seen_names import SeenNames
-from agentfsd.core.tree import Parts, Tree, join
+from agentfsd.core.tree import Inode, Parts, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge_records import IGNORED, MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.path_merger import PathMerger
@@ -110,13 +110,21 @@ def moved_refs(theirs: Tree, our_changes: dict[bytes, EntryPair]) -> dict[bytes,
 
 
 def _moved(theirs: Tree, pair: EntryPair) -> bool:
-    """Return whether *theirs* shows what the lower has got at a path since our side changed it."""
+    """Return whether *theirs* has what the lower has got at a path since our side changed it.
+
+    It shows the lower there, or has a copy of its own: a branch in use keeps what it has committed.
+    """
     if pair.within is None or pair.new is None:
         return False
     shown, name = at(theirs, pair.path), pair.path.rpartition(b"/")[2]
-    if shown is None or shown.has_own_data:
+    if shown is None or (shown.has_own_data and not _is_copy(shown, pair.old)):
         return False
     return pair.within.lower_path is None or origin.has_moved(pair.within.tree, pair.within, name, pair.new)
+
+
+def _is_copy(one: Inode, lower: Inode | None) -> bool:
+    """Return whether a file has the content that the common state shows of the lower."""
+    return lower is not None and lower.is_file and not lower.has_own_data and one.is_file and tree_diff.same_content(lower, one)
 
 
 def _add_unseen(theirs: Tree, changes: dict[bytes, EntryPair], unseen: list[bytes]) -> None:

@@ -44,6 +44,7 @@ class PathMerger:
         self._blobs: dict[Inode, Oid] = {}
         self._our_moves: dict[bytes, bytes] = {}
         self._their_moves: dict[bytes, bytes] = {}
+        self._old_names: dict[bytes, list[bytes]] = {}  # of paths that the other side changed, by new name
         self._decided: set[bytes] = set()
         self.file_rules: dict[bytes, FileRule] = {}
         self.outcome = MergeOutcome()
@@ -57,7 +58,7 @@ class PathMerger:
                 self.outcome.decided.append(MergeDecision(path, kind, ""))
             elif self._rules.favor:
                 self._note_decision(path, kind)
-            elif kind in ("content", "add/add"):
+            elif kind in ("content", "add/add", "rename/add"):
                 self.outcome.marked.append(path)
 
     def excerpt(self, path: bytes, trees: tuple[Tree, Tree, Tree]) -> tuple[str, str]:
@@ -85,6 +86,9 @@ class PathMerger:
                 yield done, len(files), "looking for renames"
             for group in _by_work_tree(files):
                 moves |= renames.find(self._objects, group, self._blobs)
+            for old, new in moves.items():
+                if old in self._theirs:
+                    self._old_names.setdefault(new, []).append(old)
 
     def both_changed(self) -> list[bytes]:
         """Return the paths at which lines of both sides may be merged."""
@@ -94,9 +98,15 @@ class PathMerger:
     # -- one path
 
     def decide(self, path: bytes) -> None:
-        """Decide about one path that the other side changed."""
+        """Decide about one path that the other side changed; if it is the new name of a file, together with the old one."""
+        for old in self._old_names.get(path, ()):
+            self._decide(old)
+        self._decide(path)
+
+    def _decide(self, path: bytes) -> None:
         if path in self._decided:
             return
+        self._decided.add(path)
         theirs, ours = self._theirs[path], self._ours.get(path)
         moved_by_us, moved_by_them = self._our_moves.get(path), self._their_moves.get(path)
         if theirs.unseen:
@@ -193,9 +203,9 @@ class PathMerger:
         our_inode, their_inode = self._ours[here].new if here else ours.new, self._theirs[there].new if there else theirs.new
         self._decided |= {here or new, there or new}
         if here and there and here != there:
-            text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
-            for name, step in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, their_inode))):
-                self._conflict(name, "rename/rename", text, step)
+            assert our_inode is not None
+            assert their_inode is not None
+            self._decide_two_names((path, here, there), ours.old, our_inode, their_inode)
         elif our_inode is None or their_inode is None:
             self._decide_moved_or_gone(path, new, their_inode, by_them=not here)
         elif not (here and there) and new in (self._theirs if here else self._ours):
@@ -203,6 +213,21 @@ class PathMerger:
             self._conflict(new, "rename/add", text, Step(path, None), Step(new, self._theirs[new].new))
         else:
             self._move(path, ours.old, our_inode, their_inode, new, by_them=not here)
+
+    def _decide_two_names(self, paths: tuple[bytes, bytes, bytes], base: Inode | None, ours: Inode, theirs: Inode) -> None:
+        """Decide about a file to which each side gave a name of its own. The favoured name gets the changes of both sides."""
+        path, here, there = paths
+        if self._rules.favor not in ("ours", "theirs"):
+            text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
+            for name, step in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, theirs))):
+                self._conflict(name, "rename/rename", text, step)
+            return
+        by_them = self._rules.favor == "theirs"
+        self._move(path, base, ours, theirs, there if by_them else here, by_them=by_them)
+        self.outcome.steps += [Step(here, None)] if by_them else []
+        told = {decision.path for decision in self.outcome.decided}
+        for name in (name for name in paths if name not in told):
+            self._note_decision(name, "rename/rename")
 
     def _decide_moved_or_gone(self, path: bytes, new: bytes, theirs: Inode | None, *, by_them: bool) -> None:
         """Decide about a file that one side renamed, and the other deleted. No favoured side deletes a name that it never had."""

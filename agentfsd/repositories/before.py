@@ -33,7 +33,7 @@ class TreeBefore:
 
     Where the common state shows the lower, it shows what the lower has now. Where *theirs* changed that path, the lower had
     something else then: that is what both began with. A ref that the lower got and *theirs* has never seen was not there. The
-    same holds for *ours* where *theirs* shows the lower.
+    same holds for *ours* where *theirs* has what the lower has.
     """
 
     def __init__(self, tree: Tree, theirs: Tree, ours: Tree) -> None:
@@ -80,9 +80,12 @@ class TreeBefore:
         yield made
 
     def _has_moved_beneath_ours(self, path: bytes) -> bool:
-        """Return whether the lower has got something else at *path* since *ours* changed it, and the other trees show that."""
-        shown = [reading.at(tree, path) for tree in (*self.trees, self._theirs)]
-        if any(inode is not None and inode.has_own_data for inode in shown):
+        """Return whether the lower has got something else at *path* since *ours* changed it, and the common state shows that.
+
+        *theirs* shows it too, or has a copy of its own: a branch in use keeps what it has committed.
+        """
+        shown = reading.at(self._tree, path)
+        if shown is not None and shown.has_own_data:
             return False
         mine, row, now = reading.at(self._ours, path), self._seen_by_ours.row(path), origin.now_in_lower(self._ours, path)
         if row is None:

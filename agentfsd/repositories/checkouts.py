@@ -84,14 +84,16 @@ class TrackedFiles:
         result, one, two = _entries(from_ours, from_theirs)
         ours, theirs = reading.at(self._ours, path), reading.at(self._theirs, path)
         found = ours.lower if ours is not None else NO_LOWER
-        if not (is_as(ours, one) and is_as(theirs, two)):
+        theirs_as_committed = is_as(theirs, two)
+        if not (is_as(ours, one) and (theirs_as_committed or not his)):  # theirs may show a file that only the lower has got
             return None
-        if not result.oid and ours is not None and not (his and self._his[path].new is None):
+        went = (his and self._his[path].new is None) or name in joined.renamed_twice
+        if not result.oid and ours is not None and not went:
             return None  # only their commit lacks it: that nobody there removed the file, they may never have had it
         if result == one:
             return CheckoutDecision(path, True)
-        if result == two:
-            return CheckoutDecision(path, False, theirs, found=found)
+        if not result.oid or (result == two and theirs_as_committed):
+            return CheckoutDecision(path, False, theirs if result.oid else None, found=found)
         like = ours or theirs
         if like is None or result.oid not in joined.contents:
             return None

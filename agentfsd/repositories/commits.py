@@ -12,7 +12,10 @@ from agentfsd.repositories.merge_attributes import BY_LINES, rules_of
 from agentfsd.repositories.workshop import GitFailed, Workshop
 
 _CONFLICT = re.compile(r"CONFLICT \(([^)]*)\):? *(.*)", re.DOTALL)
-_KINDS = {"contents": "content", "file/directory": "type", "distinct types": "type", "distinct modes": "type"}
+_KINDS = {
+    "contents": "content", "file/directory": "type", "distinct types": "type", "distinct modes": "type",
+    "rename involved in collision": "rename/add",
+}  # fmt: skip
 _UNREADABLE = re.compile(r"(?:Could not read|bad object|missing commit) ([0-9a-f]{40,64})")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what git takes for a branch's name, and nothing else
 
@@ -34,7 +37,10 @@ class Difference(NamedTuple):
     new: Entry
 
 
-_IN_WORDS = {"content": "both sides changed the same lines", "add/add": "added on both sides", "binary": "changed on both sides"}
+_IN_WORDS = {
+    "content": "both sides changed the same lines", "add/add": "added on both sides", "binary": "changed on both sides",
+    "rename/add": "one side renamed a file to this name, the other side has another file there",
+}  # fmt: skip
 
 
 class Clash(NamedTuple):
@@ -53,6 +59,8 @@ class MergedTrees:
         stages: The entries of a conflict by path and stage (1 base, 2 ours, 3 theirs).
         whole: The paths among these that are not merged by lines.
         moved: The paths among these to which one side renamed what the other one deleted.
+        twice: What each side renamed to a name of its own: the old path, ours and theirs.
+        sides: The two commits.
     """
 
     tree: bytes
@@ -60,6 +68,8 @@ class MergedTrees:
     stages: dict[bytes, dict[int, Entry]] = field(default_factory=dict)
     whole: set[bytes] = field(default_factory=set)
     moved: set[bytes] = field(default_factory=set)
+    twice: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
+    sides: tuple[bytes, bytes] = (b"", b"")
 
     def undecided(self, favor: str) -> list[Clash]:
         """Return the conflicts that *favor* leaves: union does not decide about a file that is not merged by lines."""
@@ -207,7 +217,7 @@ class Commits:
                 raise Unrelated from None
             raise
         tree, _, rest = said.partition(b"\0")
-        merged = MergedTrees(tree)
+        merged = MergedTrees(tree, sides=(ours, theirs))
         if code:
             self._read_clashes(merged, rest)
             self._explain(merged)
@@ -270,6 +280,7 @@ class Commits:
             elif match := _CONFLICT.match(text):
                 kind = _KINDS.get(match[1], match[1])
                 merged.moved |= {*paths} & merged.stages.keys() if kind == "rename/delete" else set()
+                merged.twice += [(paths[0], paths[1], paths[2])] if kind == "rename/rename" and len(paths) == 3 else []
                 for path in paths:
                     clashes.setdefault(path, Clash(path, kind, _IN_WORDS.get(kind, match[2].strip())))
         merged.clashes = [clashes.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
@@ -277,10 +288,11 @@ class Commits:
     def settle(self, merged: MergedTrees, favor: str) -> bytes:
         """Return the tree of a merge in which *favor* (ours, theirs or union) decides the conflicts.
 
-        What one side renamed and the other one deleted stays: neither has deleted the new name.
+        What one side renamed and the other one deleted stays: neither has deleted the new name. What each side renamed to a name
+        of its own gets the favoured one.
         """
-        lines = []
-        for path, stages in merged.stages.items():
+        lines, without_markers = [], self._without_markers(merged, favor)
+        for path, stages in {**merged.stages, **without_markers}.items():
             if path in merged.moved:
                 entry = stages.get(2) or stages.get(3) or NOTHING
             elif path in merged.whole:
@@ -294,6 +306,37 @@ class Commits:
         self._workshop.git("read-tree", merged.tree, GIT_INDEX_FILE=index)
         self._workshop.git("update-index", "-z", "--index-info", data=b"".join(lines), GIT_INDEX_FILE=index)
         return self._workshop.git("write-tree", GIT_INDEX_FILE=index).strip()
+
+    def _without_markers(self, merged: MergedTrees, favor: str) -> dict[bytes, dict[int, Entry]]:
+        """Return the stages anew of paths where git's own have conflict markers in them: those of files that were renamed.
+
+        Also where git has put our binary file under their name.
+        """
+        found: dict[bytes, dict[int, Entry]] = {}
+        for old, mine, his in merged.twice:
+            base, git_made = merged.stages.get(old, {}).get(1, NOTHING), merged.stages.get(mine, {}).get(2, NOTHING)
+            sides = {2: self._entry_at(merged.sides[0], mine), 3: self._entry_at(merged.sides[1], his)}
+            if base.oid and git_made.oid and (git_made.oid == sides[2].oid or self._has_markers(git_made)):
+                chosen = self._favourite({1: base, **sides}, favor)._replace(mode=git_made.mode)
+                found[mine] = merged.stages[mine] | {2: chosen}
+                found[his] = merged.stages.get(his, {}) | {3: chosen}
+        for path, stages in merged.stages.items():
+            marked = [stage for stage in (2, 3) if path not in found and self._has_markers(stages.get(stage, NOTHING))]
+            if marked:
+                found[path] = stages | {stage: self._own(merged, path, stage) for stage in marked}
+        return found
+
+    def _own(self, merged: MergedTrees, path: bytes, stage: int) -> Entry:
+        own = self._entry_at(merged.sides[stage - 2], path)
+        return own if own.oid else merged.stages[path][stage]
+
+    def _has_markers(self, entry: Entry) -> bool:
+        return entry.mode.startswith(b"100") and b"\n<<<<<<<" in b"\n" + self.blob(entry.oid)
+
+    def _entry_at(self, commit: bytes, path: bytes) -> Entry:
+        said = self._workshop.git("ls-tree", "-z", "--full-tree", commit, "--", path)
+        mode, _, oid = said.partition(b"\t")[0].split(b" ") if said else (b"", b"", b"")
+        return Entry(mode, oid)
 
     def _favourite(self, stages: dict[int, Entry], favor: str) -> Entry:
         side = stages.get(3 if favor == "theirs" else 2, NOTHING)

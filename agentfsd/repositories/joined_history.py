@@ -53,6 +53,7 @@ class Joined:
         to_theirs: The differences between their commit and the result, by path.
         stages: The unmerged entries for the index, by path and stage; only if conflict markers were asked for.
         settled: The conflicts that a favoured side decided, or that are left as unmerged entries.
+        renamed_twice: The paths among these of files to which each side gave a name of its own. The favoured one's is left.
         theirs: The commit that is being merged, if there are unmerged entries.
         said: Sentences for people about what was done.
         parted: The two histories have no common ancestor. They stay separate, so git has no merge of the working files.
@@ -69,6 +70,7 @@ class Joined:
     clashes: list[Clash] = field(default_factory=list)
     stages: dict[bytes, dict[int, Entry]] = field(default_factory=dict)
     settled: list[Clash] = field(default_factory=list)
+    renamed_twice: set[bytes] = field(default_factory=set)
     theirs: bytes = b""
     said: list[str] = field(default_factory=list)
     who: bytes = b"agentfsd <agentfsd@localhost>"

@@ -241,8 +241,7 @@ class Joiner:
         if undecided := merged.undecided(manner.favor):
             joined.clashes = undecided
             return
-        joined.settled += merged.clashes
-        tree = self._commits.settle(merged, manner.favor) if merged.stages else merged.tree
+        tree = self._settle(merged)
         if manner.way == "squash":
             message = f"Squashed: {short_name(self._theirs.branch or b'HEAD')} of {manner.names[1]}\n\n{self._titles(mine, his)}"
             joined.now = self._commits.commit(tree, [mine], message.encode(), self._commits.who(his))
@@ -250,6 +249,12 @@ class Joiner:
         else:
             joined.now = self._merge_commit(tree, mine, his, self._ours.branch)
             self._how = ", merged"
+
+    def _settle(self, merged: MergedTrees) -> bytes:
+        """Return the tree of a merge in which the favoured side decides the conflicts, and note these."""
+        self.joined.settled += merged.clashes
+        self.joined.renamed_twice |= {path for paths in merged.twice for path in paths}
+        return self._commits.settle(merged, self._manner.favor) if merged.stages else merged.tree
 
     def _refuse_shared(self, mine: bytes, his: bytes, merged: MergedTrees) -> None:
         trees = [self._commits.tree_of(commit) for commit in (mine, his)]
@@ -281,8 +286,7 @@ class Joiner:
             if undecided := merged.undecided(self._manner.favor):
                 self.joined.clashes = undecided
                 return
-            self.joined.settled += merged.clashes
-            tree = self._commits.settle(merged, self._manner.favor) if merged.stages else merged.tree
+            tree = self._settle(merged)
             if tree != self._commits.tree_of(mine):
                 mine = self._again(commit, tree, mine)
         self.joined.now = mine

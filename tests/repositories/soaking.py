@@ -240,7 +240,9 @@ class Soak:
         assert not gone, f"{place}: unreachable after {what}: {gone}"
         meant = self.removed[place].union(*(self.removed[name] for name in [REAL, *sources]))  # branches show REAL's, too
         gone = before[place].files.union(*(before[name].files - real.files for name in all_of)) - after.files - meant
-        gone -= {name for name in gone if name.startswith("moved-") and name in _decided(what)}  # moved to two names
+        decided = _decided(what)
+        if decided & after.files:  # a file that was moved to two names has the other one
+            gone -= {name for name in gone & decided if name.startswith("moved-")}
         assert not gone, f"{place}: files gone after {what}: {gone}"
         tidy = all(not _of_files(before[name].status) for name in [place, *all_of])
         if "no commit in common" in what:

@@ -194,14 +194,16 @@ def test_what_a_person_has_committed_is_a_conflict_where_the_branch_changed_the_
     assert (agents.lower / "a").read_text() == "one\n"
 
 
-def test_notes_of_both_when_one_came_to_the_real_repository_first(agents: Agents) -> None:
+@pytest.mark.parametrize("in_use", [False, True])
+def test_notes_of_both_when_one_came_to_the_real_repository_first(agents: Agents, in_use: bool) -> None:
+    """A branch in use keeps its own copies of what it has committed."""
     tips = []
     for name in ("one", "two"):
         place = agents.work(name)
         git(place, "notes", "add", "-m", name, "HEAD" if name == "one" else "HEAD^{tree}")
         tips.append(git(place, "rev-parse", "refs/notes/commits"))
         agents.keep(name)
-    assert commit_lower(agents.opened, rule="refuse", ref="one").conflicts == []
+    assert commit_lower(agents.opened, rule="refuse", ref="one", whole=not in_use).conflicts == []
     agents.merge("one", into="two")
     agents.merge("two", into="one")
     for name in ("one", "two"):
