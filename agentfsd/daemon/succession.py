@@ -11,13 +11,13 @@ import trio
 from agentfsd.daemon.handover import Successor
 from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
-from agentfsd.fuse.keeper import KeeperPlace
+from agentfsd.fuse.keeper import KeeperPlace, silence_limit_s
 from agentfsd.process.kept_descriptors import KeptDescriptors
 from agentfsd.process.service_manager import ServiceManager
 
 log = logging.getLogger("agentfsd")
 
-_ALIVE_EVERY_S = 10.0
+_REPORTS = 6  # in the time after which the keeper would kill this daemon
 _LAST_REQUESTS_S = 30.0
 
 
@@ -89,7 +89,7 @@ class Succession:
             with contextlib.suppress(OSError):
                 await trio.to_thread.run_sync(self._be_answered, abandon_on_cancel=True, limiter=answering)
                 self._holders.alive()
-            await trio.sleep(_ALIVE_EVERY_S)
+            await trio.sleep(silence_limit_s() / _REPORTS)
 
     # -- on request
 

@@ -25,6 +25,11 @@ _MOST_DEATHS, _DEATHS_S = 5, 60.0
 _KILLED_S = 10.0
 
 
+def silence_limit_s() -> float:
+    """Return how long a daemon may be silent before it counts as hanging. It reports several times in that time."""
+    return float(os.environ.get("AGENTFS_HANGS_AFTER_S") or _SILENT_S)
+
+
 class KeeperPlace(NamedTuple):
     """Where the keeper writes to.
 
@@ -55,7 +60,7 @@ class Keeper:
         self._starting_s: float | None = None  # since it was started; None: it serves
         self._killed_s: float | None = None  # since it was killed for that it hangs
         self._deaths: list[float] = []
-        self._limit_s = float(os.environ.get("AGENTFS_HANGS_AFTER_S") or _SILENT_S)
+        self._limit_s = silence_limit_s()
         self._most_deaths = int(os.environ.get("AGENTFS_RESTARTS_PER_MINUTE") or _MOST_DEATHS)
 
     def descriptors(self) -> list[int]:
