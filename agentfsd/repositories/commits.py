@@ -220,6 +220,8 @@ class Commits:
         merged = MergedTrees(tree, sides=(ours, theirs))
         if code:
             self._read_clashes(merged, rest)
+            for name, label in zip(names, labels, strict=True):
+                merged.clashes = [one._replace(message=one.message.replace(label, name)) for one in merged.clashes]
             self._explain(merged)
         return merged
 
@@ -285,15 +287,18 @@ class Commits:
                     clashes.setdefault(path, Clash(path, kind, _IN_WORDS.get(kind, match[2].strip())))
         merged.clashes = [clashes.get(path, Clash(path, "content", "git cannot merge it")) for path in sorted(merged.stages)]
 
-    def settle(self, merged: MergedTrees, favor: str) -> bytes:
+    def settle(self, merged: MergedTrees, favor: str, *, keep_names: bool = False) -> bytes:
         """Return the tree of a merge in which *favor* (ours, theirs or union) decides the conflicts.
 
         What one side renamed and the other one deleted stays: neither has deleted the new name. What each side renamed to a name
-        of its own gets the favoured one.
+        of its own gets the favoured one; with *keep_names* our file stays at its name, too, as it is.
         """
         lines, without_markers = [], self._without_markers(merged, favor)
+        kept = {mine for _, mine, _ in merged.twice} if keep_names and favor == "theirs" else set()
         for path, stages in {**merged.stages, **without_markers}.items():
-            if path in merged.moved:
+            if path in kept:
+                entry = self._entry_at(merged.sides[0], path)
+            elif path in merged.moved:
                 entry = stages.get(2) or stages.get(3) or NOTHING
             elif path in merged.whole:
                 entry = stages.get(3 if favor == "theirs" else 2, NOTHING)

@@ -10,7 +10,7 @@ import itertools
 
 from agentfsd.repositories.before import UNKNOWN
 from agentfsd.repositories.commits import Clash, Commits, Entry, MergedTrees, Unrelated
-from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
+from agentfsd.repositories.joined_history import REAL_DIRECTORY, Joined, Manner, MovedRef
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.ref_names import directories_above, part_of_ref, short_name
 from agentfsd.repositories.workshop import GitFailed, Workshop
@@ -254,7 +254,8 @@ class Joiner:
         """Return the tree of a merge in which the favoured side decides the conflicts, and note these."""
         self.joined.settled += merged.clashes
         self.joined.renamed_twice |= {path for paths in merged.twice for path in paths}
-        return self._commits.settle(merged, self._manner.favor) if merged.stages else merged.tree
+        keep_names = self._manner.names[0] == REAL_DIRECTORY  # a commit removes there only what the branch removed
+        return self._commits.settle(merged, self._manner.favor, keep_names=keep_names) if merged.stages else merged.tree
 
     def _refuse_shared(self, mine: bytes, his: bytes, merged: MergedTrees) -> None:
         trees = [self._commits.tree_of(commit) for commit in (mine, his)]

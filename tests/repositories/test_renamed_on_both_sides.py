@@ -141,3 +141,19 @@ def test_lines_follow_a_rename_that_has_come_to_the_real_directory_before(agents
     place = agents.work("one")
     assert git(place, "status", "--porcelain") == ""
     assert (place / "new").read_text() == edited(8, "two") + "one's\n"
+
+
+def test_a_forced_commit_removes_no_name_that_a_person_gave(agents: Agents) -> None:
+    move(agents, "two", {"old": "of-two"}, {"of-two": edited(8, "two")})
+    git(agents.lower, "mv", "old", "of-person")
+    commit(agents.lower, {"of-person": edited(15, "one")}, "person's")
+    found = commit_lower(agents.opened, rule="merge", ref="two").conflicts
+    assert {conflict.path for conflict in found} == {b"old", b"of-person", b"of-two"}
+    assert {conflict.message for conflict in found} == {"old renamed to of-person in the real directory and to of-two in two."}
+    assert commit_lower(agents.opened, rule="force", ref="two").conflicts == []
+    assert git(agents.lower, "status", "--porcelain") == ""
+    assert names(agents.lower) == ["of-person", "of-two", "other"]
+    assert (agents.lower / "of-person").read_text() == edited(15, "one")
+    expected = edited(8, "two").splitlines(True)
+    expected[15] = "one's\n"
+    assert (agents.lower / "of-two").read_text() == "".join(expected)
