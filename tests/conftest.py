@@ -1,6 +1,7 @@
 """Every test has a state home and a registry of its own; mounts are ended with the test that made them."""
 
 import compileall
+import contextlib
 import os
 import signal
 import time
@@ -77,15 +78,16 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 def _end_hidden_daemons() -> None:
     """Ends the daemons of runs without a mount at once, which would otherwise wait half a minute for the next run."""
-    left = [record for record in registry.live_daemons() if record.hidden]
-    for record in left:
-        os.kill(record.pid, signal.SIGTERM)
+    asked: set[int] = set()
     deadline = time.monotonic() + 15
-    for record in left:
-        while record.alive():
-            if time.monotonic() > deadline:
-                os.kill(record.pid, signal.SIGKILL)
-            time.sleep(0.01)
+    while left := [record for record in registry.live_daemons() if record.hidden]:
+        late = time.monotonic() > deadline
+        for pid in [record.keeper for record in left if late and record.keeper] + [record.pid for record in left]:
+            if late or pid not in asked:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
+                asked.add(pid)
+        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A program that notices if its daemon is killed: every operation once, with what it has open. ``DIRECTORY SECONDS``
 
-It prints how many rounds it made, and the longest of them in seconds.
+It prints `holds` once it holds everything, and in the end how many rounds it made, and the longest of them in seconds.
 """
 
 import fcntl
@@ -116,6 +116,7 @@ def main(workspace: Path, seconds: float) -> None:
     held = hold(workspace)
     listing = os.scandir(".")
     seen = [next(listing).name for _ in range(20)]
+    print("holds", flush=True)
     number, longest, end = 0, 0.0, time.monotonic() + seconds
     while time.monotonic() < end:
         began = time.monotonic()

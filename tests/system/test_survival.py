@@ -64,8 +64,11 @@ def kill_daemon(mounted: Mounted) -> None:
 def started(mounted: Mounted, view: list[str], seconds: float) -> subprocess.Popen[str]:
     load = [sys.executable, LOAD, str(mounted.path), str(seconds)]
     through = [*AGENTFSD, view[0], "-m", str(mounted.path), *view[1:], "--"] if view else []
-    mounted.started.append(subprocess.Popen([*through, *load], text=True, stdout=subprocess.PIPE, cwd=mounted.path))
-    return mounted.started[-1]
+    program = subprocess.Popen([*through, *load], text=True, stdout=subprocess.PIPE, cwd=mounted.path)
+    mounted.started.append(program)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "holds\n"
+    return program
 
 
 @pytest.fixture(params=list(VIEWS))
@@ -266,8 +269,13 @@ def test_one_step_run_goes_on(tmp_path: Path) -> None:
     (project / "lower").write_text("of the lower\n")
     run = [*AGENTFSD, "run", "-b", "fix", "--new", "--", sys.executable, LOAD, str(project), "4"]
     with subprocess.Popen(run, cwd=project, text=True, stdout=subprocess.PIPE) as program:
-        until(lambda: any(record.hidden and record.keeper for record in registry.live_daemons()))
-        (record,) = [record for record in registry.live_daemons() if record.hidden]
-        os.kill(record.pid, signal.SIGKILL)
+        assert program.stdout is not None
+        assert program.stdout.readline() == "holds\n"
+
+        def daemons() -> list[registry.DaemonRecord]:
+            return [record for record in registry.live_daemons() if record.lower == str(project) and record.keeper > 0]
+
+        until(lambda: daemons() != [])
+        os.kill(daemons()[0].pid, signal.SIGKILL)
         assert program.wait(60) == 0
     assert os.listdir(project) == ["lower"]
