@@ -242,7 +242,9 @@ class Soak:
         gone = before[place].files.union(*(before[name].files - real.files for name in all_of)) - after.files - meant
         decided = _decided(what)
         if decided & after.files:  # a file that was moved to two names has the other one
-            gone -= {name for name in gone & decided if name.startswith("moved-")}
+            dropped = {name for name in gone & decided if name.startswith("moved-")}
+            self.removed[place] |= dropped  # and a later merge takes that over
+            gone -= dropped
         assert not gone, f"{place}: files gone after {what}: {gone}"
         tidy = all(not _of_files(before[name].status) for name in [place, *all_of])
         if "no commit in common" in what:
@@ -251,6 +253,8 @@ class Soak:
             here = all(name.startswith("refs/") for name in [before[place].tips.get("HEAD", "")])
             removed = set[str]().union(*(self.removed[name] for name in [place, *all_of]))
             meant = {f" D {name}" for name in removed}  # not tracked then, and committed by the other one
+            untracked = [line[3:] for name in all_of for line in before[name].status if line.startswith("?? ")]
+            meant |= {f" M {name}" for name in decided if any(_is_in(name, one) for one in untracked)}  # uncommitted there
             wrong = [line for line in _of_files(after.status) if line not in meant]
             assert not here or not wrong, f"{place}: not clean after {what}: {after.status}"
 
@@ -274,6 +278,11 @@ def _decided(said: str) -> set[str]:
     """The paths of the conflicts that --ours or --theirs decided, as the command has told them."""
     lines = [line for line in said.splitlines() if " decided for " in line]
     return {name for line in lines for name in line.rpartition(": ")[2].split(", ")}
+
+
+def _is_in(name: str, shown: str) -> bool:
+    """Whether *shown*, as git's status names it, is the file or a directory above it."""
+    return name == shown or (shown.endswith("/") and name.startswith(shown))
 
 
 def _of_files(status: list[str]) -> list[str]:
