@@ -13,7 +13,7 @@ from agentfsd.daemon import handover
 from agentfsd.fuse import keeper
 from agentfsd.fuse.keeper import KeeperPlace
 from agentfsd.process.kept_descriptors import KeeperLink, KeptDescriptors, received
-from agentfsd.process.service_manager import take_stored
+from agentfsd.process.stored_descriptors import take_stored
 from agentfsd.state.daemon_config import DaemonConfig
 from agentfsd.state.state_directory import StateDirectory
 

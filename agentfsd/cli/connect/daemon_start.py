@@ -19,7 +19,7 @@ from agentfsd.fuse import keeper
 from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts
 from agentfsd.process.readiness import Readiness
-from agentfsd.process.service_manager import stored_descriptors
+from agentfsd.process.stored_descriptors import stored_descriptors
 from agentfsd.state import daemon_config, state_directory
 from agentfsd.state.daemon_config import DaemonConfig
 
