@@ -363,6 +363,8 @@ class _Fitter:
                 entry = logs_of_refs.entry(moved[name], joined.who) if name in moved else b""
                 is_stash = name == b"logs/refs/stash"
                 first = self._stash_that_no_log_has(joined) if is_stash and name in moved else b""
+                if is_stash and theirs is not None and not entry:
+                    entry = self._stash_that_no_log_has(joined)  # our newest stash stays the newest line
                 made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry, under=is_stash, first=first)
             if made is None and ours is not None:
                 self._remove(name)

@@ -33,7 +33,8 @@ def join(
         ours: Our log.
         theirs: The other side's log. It is taken as it is if only they changed the log.
         last: A line to append, unless the newest line of theirs has the same values; b"" for none.
-        under: Put their lines beneath those that our side added, so that the newest stash stays ours.
+        under: The log lists stashes. Their lines go beneath those that our side added, so that the newest stash stays ours.
+            What our side lacks of *base* it has dropped, unless it has nothing of *base*: then it may never have seen that.
         first: A line to put beneath all others, unless one of them has its new value; b"" for none.
 
     Returns:
@@ -44,16 +45,22 @@ def join(
     elif theirs is None or theirs == base:
         made = ours or b""
     else:
-        known = {*(base or b"").splitlines(), *(ours or b"").splitlines()}
-        more = [line for line in theirs.splitlines(keepends=True) if line.rstrip(b"\n") not in known]
-        lines = (ours or b"").splitlines(keepends=True)
-        shared = len((base or b"").splitlines()) if under and (ours or b"").startswith(base or b"") else len(lines)
-        made = b"".join(_chained([*lines[:shared], *more, *lines[shared:]]))
+        made = _joined(*((log or b"").splitlines(keepends=True) for log in (base, ours, theirs)), under=under)
     if first and _new(first) not in {_new(line) for line in made.splitlines()}:
         made = b"".join(_chained([first, *made.splitlines(keepends=True)]))
     if last and _new(made) != last.split(b" ", 2)[1]:
         made += last
     return made or None
+
+
+def _joined(base: list[bytes], ours: list[bytes], theirs: list[bytes], *, under: bool) -> bytes:
+    key = _new if under else bytes.strip  # a drop of a stash changes the old id of the next line
+    before, own = {key(line) for line in base}, {key(line) for line in ours}
+    known = own if under and own and not own & before else own | before
+    more = [line for line in theirs if key(line) not in known]
+    added = (number for number, line in enumerate(ours) if under and key(line) not in before)
+    place = next(added, len(ours))
+    return b"".join(_chained([*ours[:place], *more, *ours[place:]]))
 
 
 def _chained(lines: list[bytes]) -> Iterator[bytes]:
