@@ -27,9 +27,10 @@ _BACKLOG = 64
 _ROOM = socket.CMSG_SPACE(8 * 4)  # for some descriptors; the kernel drops what does not fit
 
 
-def listen(path: str) -> trio.SocketListener:
-    """Listen on a socket that only the owner and root can reach. See owners_socket.owners_socket."""
-    return trio.SocketListener(trio.socket.from_stdlib_socket(owners_socket.owners_socket(path, socket.SOCK_STREAM, _BACKLOG)))
+def listen(path: str, former: int | None = None) -> trio.SocketListener:
+    """Listen on a socket that only the owner and root can reach: see owners_socket. *former*: that of the daemon before."""
+    listener = owners_socket.inherited_socket(path, former) or owners_socket.owners_socket(path, socket.SOCK_STREAM, _BACKLOG)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(listener))
 
 
 class ControlSocketServer:

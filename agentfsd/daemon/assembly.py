@@ -69,7 +69,7 @@ _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
 _LOOK_AT_ROOM_S = 1.0
 _SETTINGS_TIMEOUT_S = 5.0
-_LOWER, _COVERED = "lower", "covered"  # names of kept descriptors
+_LOWER, _COVERED, _CONTROL, _DOORWAY = "lower", "covered", "control.socket", "doorway.socket"  # names of kept descriptors
 
 
 class Daemon:
@@ -137,7 +137,9 @@ class Daemon:
             _open_files_limit() // 2,
             "ro" in config.mount_options,
         )
-        self.doorway = InterposeServer(self.state.doorway, os.geteuid())
+        self.doorway = InterposeServer(self.state.doorway, os.geteuid(), self.kept.take(_DOORWAY))
+        self.kept.keep(_DOORWAY, self.doorway.fileno())
+        self._former_socket = self.kept.take(_CONTROL)
         self.service.services = replace(
             self.service.services,
             forwarding=self.forwarding,
@@ -284,7 +286,9 @@ class Daemon:
             self.service.services.info.metrics = self.observation.serve_metrics(self.config.metrics)
         async with trio.open_nursery() as nursery:
             await nursery.start(self._watch_signals)
-            nursery.start_soon(self.server.serve, listen(self.state.socket))
+            listener = listen(self.state.socket, self._former_socket)
+            self.kept.keep(_CONTROL, listener.socket.fileno())
+            nursery.start_soon(self.server.serve, listener)
             nursery.start_soon(self._reap)
             nursery.start_soon(self._follow_forks)
             nursery.start_soon(self._watch_room)

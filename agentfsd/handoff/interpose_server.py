@@ -71,13 +71,18 @@ class InterposeConversation:
 class InterposeServer:
     """All conversations of one daemon with preloaded libraries."""
 
-    def __init__(self, path: str, owner_uid: int) -> None:
+    def __init__(self, path: str, owner_uid: int, former: int | None = None) -> None:
+        """*former*: the listening socket of the daemon before."""
         self.path, self._owner_uid = path, owner_uid
-        self._listener = owners_socket.owners_socket(path, socket.SOCK_SEQPACKET, _BACKLOG)
+        listener = owners_socket.inherited_socket(path, former)
+        self._listener = listener or owners_socket.owners_socket(path, socket.SOCK_SEQPACKET, _BACKLOG)
         self._unheard: list[InterposeConversation] = []  # connected, and no first message yet
         self._conversations: dict[
             int, dict[int, InterposeConversation]
         ] = {}  # by process and cookie, the oldest of a process first
+
+    def fileno(self) -> int:
+        return self._listener.fileno()
 
     def __len__(self) -> int:
         return sum(map(len, self._conversations.values()))

@@ -17,7 +17,7 @@ def publish(record: DaemonRecord) -> None:
     """Write STATE/daemon.json, which stays for the next start, and the record in the registry."""
     data = msgspec.json.format(msgspec.json.encode(record)) + b"\n"
     _replace(StateDirectory(record.state).record, data)
-    _replace(registered_at(record.state), data)
+    _overwrite(registered_at(record.state), data)
 
 
 def withdraw(record: DaemonRecord) -> None:
@@ -32,6 +32,15 @@ def withdraw(record: DaemonRecord) -> None:
 def registered_at(state: str) -> str:
     """Return the path of the registry record for a state directory."""
     return os.path.join(runtime_dir(), f"{path_digest(state)}.json")
+
+
+def _overwrite(path: str, data: bytes) -> None:
+    """Write a file that stays the same one, as it is mounted into the namespaces of runs, and is whole at every moment."""
+    try:
+        with open(path, "r+b", buffering=0) as file:
+            file.write(data.ljust(os.fstat(file.fileno()).st_size))
+    except FileNotFoundError:
+        _replace(path, data)
 
 
 def _replace(path: str, data: bytes) -> None:

@@ -262,6 +262,27 @@ def test_watch_goes_on_with_the_next_daemon(mounted: Mounted, tmp_path: Path) ->
         until(lambda: "after" in said.read_text().partition("started again")[2])
 
 
+def test_commands_inside_a_run_reach_the_next_daemon(mounted: Mounted) -> None:
+    needs_namespaces()
+    agentfsd_here = " ".join(AGENTFSD)
+    script = f"echo begun; read line; {agentfsd_here} snapshot create --tag inside; read line; {agentfsd_here} diff fix --stat"
+    run = [*AGENTFSD, "run", "-m", str(mounted.path), "-b", "fix", "--new", "--", "sh", "-ec", script]
+    with subprocess.Popen(run, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=mounted.path) as program:
+        mounted.started.append(program)
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stdout.readline() == "begun\n"
+        kill_daemon(mounted)
+        program.stdin.write("go\n")
+        program.stdin.flush()
+        assert "snapshot fix-1" in program.stdout.readline()
+        mounted.cli("restart")
+        program.stdin.write("go\n")
+        program.stdin.close()
+        program.stdin = None
+        assert program.wait(60) == 0
+
+
 def test_one_step_run_goes_on(tmp_path: Path) -> None:
     needs_namespaces()
     project = tmp_path / "project"
