@@ -13,6 +13,7 @@ import signal
 import sqlite3
 import time
 from dataclasses import replace
+from functools import partial
 
 import trio
 import trio.lowlevel
@@ -51,7 +52,7 @@ from agentfsd.linux import mounts
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.database_refusals import unreadable
-from agentfsd.process import descriptors, readiness
+from agentfsd.process import apart, descriptors, readiness
 from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager
 from agentfsd.state import daemon_records, state_directory
@@ -259,7 +260,8 @@ class Daemon:
         if not self.mount.writers:
             return
         with trio.move_on_after(_FLUSH_TIMEOUT_S):
-            await trio.to_thread.run_sync(syncing.sync_mount, self.config.mountpoint, abandon_on_cancel=True)
+            sync = partial(syncing.sync_mount, self.config.mountpoint)
+            await trio.to_thread.run_sync(apart.run, sync, abandon_on_cancel=True)
 
     async def settle(self) -> None:
         await self.mount.settled()
@@ -336,7 +338,7 @@ class Daemon:
 
     def _be_answered(self) -> None:
         """Return when the mount and the socket have answered. Call it in a thread. OSError."""
-        os.statvfs(self.config.mountpoint)  # which the kernel never answers by itself
+        apart.run(lambda: os.statvfs(self.config.mountpoint))  # which the kernel never answers by itself
         with ControlClient.connect(self.state.socket) as client:
             client.capabilities()
 

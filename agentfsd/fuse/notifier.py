@@ -10,7 +10,7 @@ answer has the same node. The kernel may process an earlier answer to a LOOKUP o
 that answer for long. So each name is expired a second time after _AGAIN_S.
 """
 
-import errno
+import contextlib
 import logging
 import os
 import queue
@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterator, Mapping
 import trio
 
 from agentfsd.fuse.kernel_nodes import DirNode
+from agentfsd.process import apart
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class Notifier:
         self._fd = -1
         self._token: trio.lowlevel.TrioToken | None = None
         self._thread = threading.Thread(target=self._work, name="agentfsd-notify", daemon=True)
+        self._settled: queue.SimpleQueue[trio.Event | None] = queue.SimpleQueue()
+        self._teller = threading.Thread(target=self._tell, name="agentfsd-settled", daemon=True)
         self.expires = False
         self.queued = self._written = 0
 
@@ -73,6 +76,7 @@ class Notifier:
         self._fd, self.expires = fuse_fd, expires
         self._token = trio.lowlevel.current_trio_token()
         self._thread.start()
+        self._teller.start()
 
     def stop(self) -> None:
         """Stop the thread once it has written what is queued; wait for it up to 10 s."""
@@ -151,6 +155,13 @@ class Notifier:
         return self._written >= position
 
     def _work(self) -> None:
+        try:
+            apart.keep_only(self._fd)  # it may wait for a lock of the kernel that only an answer of this daemon frees
+            self._write_queued()
+        finally:
+            self._settled.put(None)
+
+    def _write_queued(self) -> None:
         again: deque[tuple[float, list[Names] | list[int]]] = deque()
         while True:
             try:
@@ -161,7 +172,7 @@ class Notifier:
             if item is None:
                 return
             if isinstance(item, trio.Event):
-                self._tell(item)
+                self._settled.put(item)
             elif isinstance(item, threading.Event):
                 item.set()
             elif isinstance(item, bytes):
@@ -177,18 +188,15 @@ class Notifier:
             self._write(message)
 
     def _write(self, message: bytes) -> None:
-        try:
+        with contextlib.suppress(OSError):  # ENOENT: the kernel has forgotten that node or name already
             os.write(self._fd, message)
-        except OSError as exc:
-            if exc.errno != errno.ENOENT:  # the kernel has forgotten that node or name already
-                log.debug("notification refused: %s", exc)
 
-    def _tell(self, done: trio.Event) -> None:
+    def _tell(self) -> None:
+        """Wake the event loop, which takes a descriptor that the thread which writes does not have."""
         assert self._token is not None
-        try:
-            self._token.run_sync_soon(done.set)
-        except trio.RunFinishedError:
-            pass
+        while (done := self._settled.get()) is not None:
+            with contextlib.suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(done.set)
 
 
 async def all_taken(owed: Mapping[Notifier, int]) -> None:

@@ -331,6 +331,7 @@ def test_restart_after_a_kill_needs_no_repair_of_the_dead_mount(service: Service
     try:
         service.kill()
         service.daemon.wait()
+        service.forget()  # with the descriptors in them: a manager without a store of descriptors closes those
         with pytest.raises(OSError, match="not connected"):
             os.listdir(service.path)
         service.begin()

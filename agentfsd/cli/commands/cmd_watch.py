@@ -26,20 +26,21 @@ def watch(branch: str | None, named: str | None, as_json: bool) -> None:
       agentfsd watch
       agentfsd watch fix-1 --json | jq -r 'select(.kind == "created").path'
     """
-    printing.note(f"watching {branch or 'every branch you may see'}; Ctrl-C ends it")
+    begun = f"watching {branch or 'every branch you may see'}; Ctrl-C ends it"
     while True:
         try:
-            _watch(named, branch, as_json)
+            _watch(named, branch, as_json, begun)
         except DaemonGoneError:
             if not _has_successor(named):
                 raise
-            printing.note("the daemon was started again; what happened meanwhile is not shown")
+            begun = "the daemon was started again; what happened meanwhile is not shown"
         else:
             return
 
 
-def _watch(named: str | None, branch: str | None, as_json: bool) -> None:
+def _watch(named: str | None, branch: str | None, as_json: bool, begun: str) -> None:
     with client(named) as daemon, daemon.events(branch) as events:
+        printing.note(begun)
         for event in events:
             if as_json:
                 printing.as_json_line(plain(event))
