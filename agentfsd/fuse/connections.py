@@ -105,16 +105,8 @@ class Connections:
 
     def run_begins(self, tree_id: str, main: KernelCache) -> None:
         """Before the first request of a branch's own connection: track the files open for writing at the mount point."""
-        self._track_pages(tree_id, main, ())
-
-    def run_goes_on(self, tree_id: str, main: KernelCache) -> None:
-        """Before the first request of such a connection of the daemon before: it may have pages, and so may *main*."""
-        own = self._first(tree_id)
-        self._track_pages(tree_id, main, (main, own) if own is not None else ())
-
-    def _track_pages(self, tree_id: str, main: KernelCache, doubtful: tuple[KernelCache, ...]) -> None:
         for inode in main.handles.open_for_writing(tree_id):
-            self.page_owners.begin(inode, main, doubtful)
+            self.page_owners.begin(inode, main)
 
     def others_have_pages(self, by: KernelCache, inode: Inode) -> bool:
         """Return whether another connection than *by* may have pages of a file that it has not written back."""

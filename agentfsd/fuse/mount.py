@@ -191,11 +191,14 @@ class FuseMount:
         self.runs.resume(branch_id, session, session.connection.cache.device)
         return kept
 
-    async def _serve_resumed(self) -> None:
-        """Begin to serve the connections of the daemon before."""
+    def _add_resumed(self) -> None:
+        """Begin to serve the connections of the daemon before: all at once, as pages are asked back from one for another."""
         for session in self._resumed:
-            self.connections.run_goes_on(session.connection.cache.tree_id, self.main.cache)
+            self.connections.run_begins(session.connection.cache.tree_id, self.main.cache)
             self._reactor.add(session)
+
+    async def _tell_resumed(self) -> None:
+        """Have the kernel ask again for what it has cached through them."""
         for connection in (self.main, *(session.connection for session in self._resumed)):
             resumption.expire_all(connection)
         await self.runs.resume_locks()
@@ -274,7 +277,8 @@ class FuseMount:
                     self._reactor.add(self._native)
                     self.unite()
                     if self._is_resumed:
-                        nursery.start_soon(self._serve_resumed)
+                        self._add_resumed()
+                        nursery.start_soon(self._tell_resumed)
                     await self._reactor.serve(self._is_over)
         finally:
             self._reviver.stop()

@@ -4,6 +4,9 @@ Processes on both sides may map such a file shared and change its pages without 
 a time has pages of it, its *owner*. Before we answer a READ or WRITE of another connection, a notification makes the owner's
 kernel side take the pages out of every mapping and write dirty ones back. The next access there is a READ again, and waits for
 its turn. A change of owner takes milliseconds, but SQLite's shared memory in WAL mode works across it.
+
+The owner's ledger says that it has the pages, from before its first answer on. So after the daemon was started again the owner is
+the same: an answer to another one would give it pages that lack what the owner's mappings have changed.
 """
 
 import logging
@@ -12,9 +15,11 @@ import trio
 
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.kernel_cache import KernelCache
+from agentfsd.fuse.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
+PAGES = 32  # the kind of a record: the connection may have pages of the file; word: its node
 _ROUNDS = 100
 
 
@@ -22,21 +27,35 @@ class PageOwner:
     """Who may have pages of one file.
 
     Attributes:
-        holder: The connection whose kernel side may have pages.
+        holder: The connection whose kernel side may have pages. hold() changes it.
         handles: How many handles at the mount point are open for writing.
         turn: Held while pages move from one connection to another.
-        doubtful: After the daemon was started again: connections whose kernel sides may all have pages.
         was_touched: The holder was answered since its pages were asked back.
     """
 
-    __slots__ = ("doubtful", "handles", "holder", "turn", "was_touched")
+    __slots__ = ("_at", "_ledger", "handles", "holder", "turn", "was_touched")
 
-    def __init__(self, holder: KernelCache) -> None:
+    def __init__(self, holder: KernelCache, at: int) -> None:
+        """*at*: where its ledger says that it is the holder; 0 for nowhere yet."""
         self.holder = holder
+        self._ledger: Ledger = holder.nodes.records.ledger
+        self._at = at
         self.handles = 0
         self.turn = trio.Lock()
         self.was_touched = False
-        self.doubtful: tuple[KernelCache, ...] = ()
+
+    def hold(self, inode: Inode, connection: KernelCache) -> None:
+        """Make *connection* the holder, in its ledger first."""
+        ledger, before, at = connection.nodes.records.ledger, self._ledger, self._at
+        node = connection.nodes.find_file(inode)
+        self._at = ledger.put(PAGES, (node.id, 0, 0, 0, 0, 0)) if node is not None else 0
+        self._ledger, self.holder = ledger, connection
+        before.drop(at)
+
+    def end(self) -> None:
+        """Forget who is the holder."""
+        self._ledger.drop(self._at)
+        self._at = 0
 
     def is_open_to(self, connection: KernelCache) -> bool:
         """Return whether a request of that connection may be answered at once.
@@ -44,7 +63,7 @@ class PageOwner:
         The holder is answered even while its pages are asked back: its request holds page locks, which giving back waits for. The
         pages that it gets meanwhile are asked back once more (``was_touched``).
         """
-        if self.holder is not connection or self.doubtful:
+        if self.holder is not connection:
             return False
         self.was_touched = True
         return True
@@ -52,8 +71,6 @@ class PageOwner:
     async def take(self, inode: Inode, connection: KernelCache) -> None:
         """Make *connection* the holder: wait until no other connection has pages of the file."""
         async with self.turn:
-            if self.doubtful:
-                await self._settle(inode, connection)
             other = self.holder
             if other is connection:
                 return
@@ -68,16 +85,7 @@ class PageOwner:
                     break
             else:
                 log.warning("two connections keep asking for the pages of one file: changes in a mapping may arrive late")
-            self.holder = connection
-
-    async def _settle(self, inode: Inode, connection: KernelCache) -> None:
-        """Make *connection* the holder: take the pages of all others that may have some."""
-        for other in self.doubtful:
-            node = other.nodes.find_file(inode) if other is not connection and other.is_open else None
-            if node is not None:
-                other.notifier.expire_data(node.id)
-                await other.notifier.settled()
-        self.holder, self.doubtful = connection, ()
+            self.hold(inode, connection)
 
 
 class PageOwners:
@@ -85,6 +93,7 @@ class PageOwners:
 
     def __init__(self) -> None:
         self._by_inode: dict[Inode, PageOwner] = {}
+        self._former: dict[Inode, tuple[KernelCache, int]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_inode)
@@ -98,18 +107,21 @@ class PageOwners:
         owner = self._by_inode.get(inode)
         return owner is not None and owner.holder is connection
 
-    def begin(self, inode: Inode, holder: KernelCache, doubtful: tuple[KernelCache, ...] = ()) -> None:
-        """Count a handle that is open for writing at the mount point.
+    def was_holder(self, inode: Inode, connection: KernelCache, at: int) -> None:
+        """Note what the ledger of a connection of the daemon before says, and where."""
+        if inode in self._former:  # the holder was just changing, so neither has been answered as such
+            other, its = self._former[inode]
+            other.nodes.records.ledger.drop(its)
+        self._former[inode] = connection, at
 
-        Args:
-            inode: The file.
-            holder: Who has its pages, if it is new here.
-            doubtful: See PageOwner.
-        """
+    def begin(self, inode: Inode, holder: KernelCache) -> None:
+        """Count a handle that is open for writing at the mount point. *holder*: who has the file's pages, if it is new here."""
         owner = self._by_inode.get(inode)
         if owner is None:
-            owner = self._by_inode[inode] = PageOwner(holder)
-            owner.doubtful = doubtful
+            former = self._former.pop(inode, None)
+            owner = self._by_inode[inode] = PageOwner(*former) if former is not None else PageOwner(holder, 0)
+            if former is None:
+                owner.hold(inode, holder)
         owner.handles += 1
 
     def end(self, inode: Inode) -> None:
@@ -119,8 +131,9 @@ class PageOwners:
             owner.handles -= 1
             if not owner.handles:
                 del self._by_inode[inode]
+                owner.end()
 
     def drop_tree(self, tree_id: str) -> None:
         """Drop the files of a branch whose own connection has ended."""
         for inode in [inode for inode in self._by_inode if inode.tree.id == tree_id]:
-            del self._by_inode[inode]
+            self._by_inode.pop(inode).end()

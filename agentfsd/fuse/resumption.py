@@ -17,6 +17,7 @@ from agentfsd.fuse.ledger import LedgerRecord
 from agentfsd.fuse.native.native_connection import NativeConnection
 from agentfsd.fuse.native.native_session import NativeSession
 from agentfsd.fuse.node_revival import RevivedNodes
+from agentfsd.fuse.page_owners import PAGES
 from agentfsd.fuse.reply import CallContext
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,10 @@ def _resume_handles(native: NativeConnection, records: Iterable[LedgerRecord]) -
                 lost = TextHandle(b"", None)
                 lost.is_lost, lost.at = True, record.at
                 native.services.handles.take_over(number, lost)
+            elif record.kind == PAGES:
+                node, conn = native.services.nodes[number], native.services
+                if isinstance(node, FileNode):
+                    conn.shared.page_owners.was_holder(node.inode, conn.cache, record.at)
         except OSError as exc:
             log.warning("a file that a process has open is lost: %s", exc.strerror)
             native.services.nodes.records.ledger.drop(record.at)
