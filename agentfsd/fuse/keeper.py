@@ -96,6 +96,8 @@ class Keeper:
         """
         if self._killed_s is not None:
             self._killed_s += passed_s
+            if self._killed_s >= _KILLED_S:
+                self._give_up("the daemon hangs, and does not end although it was killed")
             return self._killed_s < _KILLED_S
         if self._starting_s is not None:
             self._starting_s += passed_s
@@ -190,6 +192,7 @@ class Keeper:
         )  # fmt: skip
 
     def _say(self, sentence: str) -> None:
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        now = time.time()
+        stamp = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(now))},{int(now * 1000) % 1000:03}"
         with contextlib.suppress(OSError), open(self._place.log, "a", encoding="utf-8") as log:
-            log.write(f"{stamp},000 WARNING agentfsd.keeper: {sentence}\n")
+            log.write(f"{stamp} WARNING agentfsd.keeper: {sentence}\n")

@@ -129,6 +129,17 @@ assert db.execute("pragma integrity_check").fetchone() == ("ok",)
 """
 
 
+WRITER = """
+import sqlite3, sys, time
+db = sqlite3.connect("database", timeout=60, isolation_level=None)
+for number in range(100):
+    db.execute("begin immediate")
+    db.execute("insert into t values(?)", (int(sys.argv[1]) * 100 + number,))
+    db.execute("commit")
+    time.sleep(0.01)
+"""
+
+
 @pytest.mark.parametrize("kind", ["pid", "namespace"])
 def test_git_and_sqlite_do_not_notice(mounted: Mounted, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind == "namespace":
@@ -150,6 +161,22 @@ def test_git_and_sqlite_do_not_notice(mounted: Mounted, tmp_path: Path, kind: st
         time.sleep(0.5)
     assert [program.returncode for program in programs] == [0, 0]
     assert mounted.fsck() == []
+
+
+def test_run_and_mount_point_share_a_database(mounted: Mounted) -> None:
+    needs_namespaces()
+    mounted.cli("branch create", "fix")
+    begin = "import sqlite3; sqlite3.connect('database').executescript('pragma journal_mode=wal; create table t(a)')"
+    assert mounted.start("fix", sys.executable, "-c", begin, view="namespace").wait(60) == 0
+    kinds = ("pid", "namespace")
+    writers = [mounted.start("fix", sys.executable, "-c", WRITER, str(n), view=kind) for n, kind in enumerate(kinds)]
+    while any(writer.poll() is None for writer in writers):
+        kill_daemon(mounted)
+        time.sleep(0.3)
+    assert [writer.returncode for writer in writers] == [0, 0]
+    count = "import sqlite3; print(*sqlite3.connect('database').execute('select count(*), count(distinct a) from t').fetchone())"
+    reader = mounted.start("fix", sys.executable, "-c", count, view="namespace", stdout=subprocess.PIPE)
+    assert "200 200" in reader.communicate(timeout=60)[0]
 
 
 def test_client_goes_on_with_the_next_daemon(mounted: Mounted) -> None:
