@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agentfs_host import mount_table
-from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_root
+from tests.mounted import AGENTFSD, Mounted, agentfsd, kill_for_good, needs_root
 
 Make = Callable[..., Mounted]
 FUSECTL = Path("/sys/fs/fuse/connections")
@@ -123,9 +123,9 @@ def test_damage_inside_the_database_is_reported_and_nothing_is_thrown_away(used:
 def test_a_mount_whose_daemon_dies_while_it_is_asked_is_dead(used: Mounted) -> None:
     shown = mount_table.mount_at(str(used.path))
     assert shown is not None
-    pid = used.record().pid
-    os.kill(pid, signal.SIGSTOP)  # the question waits for an answer
-    killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+    record = used.record()
+    os.kill(record.pid, signal.SIGSTOP)  # the question waits for an answer
+    killer = threading.Timer(0.3, kill_for_good, (record,))
     killer.start()
     assert mount_table.is_dead(shown)
     killer.join()
@@ -135,7 +135,7 @@ def test_a_mount_whose_daemon_dies_while_it_is_asked_is_dead(used: Mounted) -> N
 
 def test_mount_right_after_a_kill_waits_for_what_is_left_of_the_daemon(used: Mounted) -> None:
     for _ in range(3):
-        os.kill(used.record().pid, signal.SIGKILL)
+        kill_for_good(used.record())
         used.mount()
     check_intact(used)
 
@@ -238,6 +238,8 @@ def test_every_end_with_a_file_open_keeps_what_was_written(used: Mounted, end: s
         else:
             with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
                 used.kill()
+    elif end == "SIGKILL":
+        used.kill()
     else:
         os.kill(used.record().pid, getattr(signal, end))
     said = writer.communicate(timeout=30)[0]
