@@ -176,7 +176,7 @@ class ControlClient(DaemonOperations):
         The rules that this conversation obeys hold for the new one, too.
         """
         before = self._transport
-        if not isinstance(before, SocketTransport):
+        if not isinstance(before, SocketTransport) or not self._usable:  # after hang_up() nobody waits for an answer
             return False
         try:
             self._transport = SocketTransport(before.path, before.timeout_s)
