@@ -20,6 +20,7 @@ from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor
 from agentfsd.handoff.descriptor_mounts import DescriptorMounts
 from agentfsd.history.merge_records import Rules
 from agentfsd.history.merging import Author, merge_branches
+from agentfsd.process.kept_descriptors import KeptDescriptors
 from tests.overlays import Opened
 
 WRITE = WantedDescriptor(os.O_RDWR)
@@ -34,7 +35,7 @@ class Giving(Opened):
 
     def __init__(self, base: Path) -> None:
         super().__init__(base)
-        self.views = DescriptorMounts(self.lower, str(base / "lower"), self.backstore, str(base / "objects"))
+        self.views = DescriptorMounts(self.lower, str(base / "lower"), self.backstore, str(base / "objects"), KeptDescriptors())
         if self.views.why_not:
             pytest.skip(self.views.why_not)
         self.begin()
@@ -166,7 +167,9 @@ def test_what_a_start_finds_open_is_let_go_when_it_is_closed(giving: Giving) -> 
     giving.file("file").release_files()  # as of a daemon that was killed
     giving.close()
     giving.open()
-    giving.views = DescriptorMounts(giving.lower, str(giving.base / "lower"), giving.backstore, str(giving.base / "objects"))
+    giving.views = DescriptorMounts(
+        giving.lower, str(giving.base / "lower"), giving.backstore, str(giving.base / "objects"), KeptDescriptors()
+    )
     giving.forwarding = Forwarding(giving.overlay, giving._write_back, lambda *_: True, "", 1000)
     assert len(giving.forwarding) == 1
     inode = giving.file("file")
