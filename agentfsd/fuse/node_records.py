@@ -98,8 +98,8 @@ class NodeRecords:
         node.at = self.ledger.put(VIRTUAL, words, node.kind.encode() + b"\0" + node.name)
 
     def counted(self, node: KernelNode) -> None:
-        """Record how many look-ups the kernel holds by now."""
-        self._words[(node.at >> 3) + 2] = node.lookups
+        """Record how many look-ups the kernel holds by now. It may say that it forgets more than those: then none."""
+        self._words[(node.at >> 3) + 2] = max(node.lookups, 0)
 
     def looked_up(self, node: KernelNode) -> None:
         """Record one more look-up. If the daemon is killed before it has answered, the kernel does not know of it."""

@@ -257,7 +257,7 @@ class RevivedNodes:
             return
         at = (record.at >> 3) + 2
         words = self._records.ledger.words
-        words[at] -= count
+        words[at] = max(words[at] - count, 0)
         if words[at] <= 0:
             gone, tree = self._gone.pop(number, None), self._tree(record.words[5])
             if tree is not None and gone is not None:
