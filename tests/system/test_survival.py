@@ -170,10 +170,10 @@ def test_run_and_mount_point_share_a_database(mounted: Mounted) -> None:
     assert mounted.start("fix", sys.executable, "-c", begin, view="namespace").wait(60) == 0
     kinds = ("pid", "namespace")
     writers = [mounted.start("fix", sys.executable, "-c", WRITER, str(n), view=kind) for n, kind in enumerate(kinds)]
-    while any(writer.poll() is None for writer in writers):
+    for _ in range(KILLS):
+        time.sleep(1)
         kill_daemon(mounted)
-        time.sleep(0.3)
-    assert [writer.returncode for writer in writers] == [0, 0]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
     count = "import sqlite3; print(*sqlite3.connect('database').execute('select count(*), count(distinct a) from t').fetchone())"
     reader = mounted.start("fix", sys.executable, "-c", count, view="namespace", stdout=subprocess.PIPE)
     assert "200 200" in reader.communicate(timeout=60)[0]
