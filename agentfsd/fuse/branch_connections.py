@@ -139,7 +139,9 @@ class BranchConnections:
             raise
         mounts.read_far_ahead(mount.device)
         run = self._by_branch[branch_id] = _BranchConnection(session, mount)
-        await self._lend_locks(branch_id, run)
+        peer = self._peer(run)
+        if peer is not None:
+            await self._locks.attach_peer(branch_id, peer)
         return run
 
     @staticmethod
@@ -160,19 +162,22 @@ class BranchConnections:
         if mount is None:
             log.warning("the mount of branch %s has no holder any more; its runs go on", branch_id)
         else:
-            self._by_branch[branch_id] = _BranchConnection(session, mount)
+            run = self._by_branch[branch_id] = _BranchConnection(session, mount)
+            peer = self._peer(run, resumed=True)
+            if peer is not None:  # before the first request: a lock that is granted without it is granted twice
+                self._locks.add_peer(branch_id, peer)
 
     async def resume_locks(self) -> None:
-        """Take the locks of resumed branches through their connections, too. Call it when these are served."""
-        for branch_id, run in list(self._by_branch.items()):
-            await self._lend_locks(branch_id, run, resumed=True)
+        """Take the locks that are held through the connections of resumed branches, too. Call it when these are served."""
+        for branch_id in list(self._by_branch):
+            await self._locks.hand_over(branch_id)
 
-    async def _lend_locks(self, branch_id: str, run: _BranchConnection, *, resumed: bool = False) -> None:
-        """Take locks through a zero-message connection, too: its kernel keeps its own, and other connections hand us theirs."""
-        if run.session.io == "zero-message":
-            has_ended = lambda: run.session.ended or run.is_released  # noqa: E731 - one expression, told to one object
-            peer = BranchLocks(run.mount, has_ended, run.session.knows, resumed=resumed)
-            await self._locks.attach_peer(branch_id, peer)
+    @staticmethod
+    def _peer(run: _BranchConnection, *, resumed: bool = False) -> BranchLocks | None:
+        """Return the peer of a zero-message connection: its kernel keeps its locks, and other connections hand us theirs."""
+        if run.session.io != "zero-message":
+            return None
+        return BranchLocks(run.mount, lambda: run.session.ended or run.is_released, run.session.knows, resumed=resumed)
 
     def is_idle(self) -> bool:
         """Return whether no run and no bound process uses any of these connections."""

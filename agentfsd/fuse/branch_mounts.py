@@ -17,6 +17,7 @@ import trio
 
 from agentfsd.fuse.keeper import KeeperPlace
 from agentfsd.fuse.mount_holder import COPY, HOME, LOCK, MAX_MESSAGE_BYTES, MOUNT, NEW, encode, receive, send
+from agentfsd.linux import process_syscalls
 from agentfsd.process.kept_descriptors import KeeperLink, KeptDescriptors
 
 BRANCHES, HOMES = "branch.", "home."  # what the names of kept descriptors begin with, before a branch's id
@@ -170,7 +171,7 @@ class BranchMounts:
     def _use(self, keeper: KeeperLink, pid: int) -> None:
         self.keeper, self.keeper_pid = keeper, pid
         with contextlib.suppress(ProcessLookupError):
-            self._pidfd = os.pidfd_open(pid)
+            self._pidfd = process_syscalls.pidfd_open(pid, thread=False)
         self._kept.held_by(keeper)
 
     async def start(self) -> None:

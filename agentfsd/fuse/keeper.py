@@ -12,6 +12,7 @@ import sys
 import time
 from typing import NamedTuple
 
+from agentfsd.linux import process_syscalls
 from agentfsd.process.kept_descriptors import hand_over, receive
 
 CONFIG = "config"  # the kept descriptor of the daemon's config
@@ -127,7 +128,7 @@ class Keeper:
         if self._process >= 0:
             os.close(self._process)
         try:
-            self._process = os.pidfd_open(pid)
+            self._process = process_syscalls.pidfd_open(pid, thread=False)
         except OSError:
             self._process = -1
 

@@ -76,8 +76,18 @@ class LockService:
 
     async def attach_peer(self, tree_id: str, peer: LockPeer) -> list[RefusedLock]:
         """Take the locks of a branch through a peer too, from now on and those held now; return those that it refuses."""
+        self.add_peer(tree_id, peer)
+        return await self.hand_over(tree_id)
+
+    def add_peer(self, tree_id: str, peer: LockPeer) -> None:
+        """Take the locks of a branch through a peer too, from now on."""
         self._peers[tree_id] = peer
-        refused = []
+
+    async def hand_over(self, tree_id: str) -> list[RefusedLock]:
+        """Take the locks that are held now through a branch's peer, if it has one; return those that it refuses."""
+        peer, refused = self._peers.get(tree_id), []
+        if peer is None:
+            return []
         for file in self.table.files():
             if isinstance(file, Inode) and file.tree.id == tree_id and not file.tree.detached:
                 refused += await self._hand_over(file, peer)
