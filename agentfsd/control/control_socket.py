@@ -29,7 +29,7 @@ _ROOM = socket.CMSG_SPACE(8 * 4)  # for some descriptors; the kernel drops what 
 
 def listen(path: str, former: int | None = None) -> trio.SocketListener:
     """Listen on a socket that only the owner and root can reach: see owners_socket. *former*: that of the daemon before."""
-    listener = owners_socket.inherited_socket(path, former) or owners_socket.owners_socket(path, socket.SOCK_STREAM, _BACKLOG)
+    listener = owners_socket.owners_socket(path, socket.SOCK_STREAM, _BACKLOG, former)
     return trio.SocketListener(trio.socket.from_stdlib_socket(listener))
 
 

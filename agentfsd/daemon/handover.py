@@ -16,6 +16,7 @@ from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.keeper import CONFIG
 from agentfsd.metadata import inspection
 from agentfsd.metadata.schema import SCHEMA_VERSION
+from agentfsd.process import daemon_process
 from agentfsd.process.kept_descriptors import KeptDescriptors, hand_over, receive, send
 from agentfsd.state.state_directory import StateDirectory
 
@@ -44,18 +45,8 @@ class Successor:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         config_fd = os.dup(kept.all()[CONFIG])
         os.lseek(config_fd, 0, os.SEEK_SET)
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "agentfsd.daemon",
-            "--config-fd",
-            str(config_fd),
-            "--kept-fd",
-            str(theirs.fileno()),
-        ]
-        command += ["--keeper-pid", str(keeper_pid), "--waits"]
-        errors = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600) if log else 2
+        command = [*daemon_process.taking_over(config_fd, theirs.fileno(), keeper_pid), "--waits"]
+        errors = daemon_process.open_log(log) if log else 2
         path = os.pathsep.join(each for each in sys.path if each)
         try:
             process = subprocess.Popen(

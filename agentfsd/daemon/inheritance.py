@@ -6,14 +6,13 @@ import socket
 import sys
 from dataclasses import dataclass
 
-import msgspec
-
 from agentfs_host.mount_table import is_within
 from agentfsd.daemon import handover
 from agentfsd.fuse import keeper
 from agentfsd.fuse.keeper import KeeperPlace
 from agentfsd.process.kept_descriptors import KeeperLink, KeptDescriptors, received
 from agentfsd.process.stored_descriptors import take_stored
+from agentfsd.state import daemon_config
 from agentfsd.state.daemon_config import DaemonConfig
 from agentfsd.state.state_directory import StateDirectory
 
@@ -88,9 +87,7 @@ def keep_config(config: DaemonConfig, kept: KeptDescriptors) -> None:
     """Keep the daemon's config for the next daemon."""
     if kept.take(keeper.CONFIG) is not None:
         return
-    fd = os.memfd_create("agentfsd-config", os.MFD_CLOEXEC)
-    os.write(fd, msgspec.json.encode(config))
-    kept.keep(keeper.CONFIG, fd)
+    kept.keep(keeper.CONFIG, daemon_config.descriptor(config))
 
 
 def keeper_place(config: DaemonConfig) -> KeeperPlace:

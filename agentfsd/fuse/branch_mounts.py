@@ -16,9 +16,9 @@ from typing import Any
 import trio
 
 from agentfsd.fuse.keeper import KeeperPlace
-from agentfsd.fuse.mount_holder import COPY, HOME, LOCK, MAX_MESSAGE_BYTES, MOUNT, NEW, encode, receive, send
+from agentfsd.fuse.mount_holder import COPY, HOME, LOCK, MOUNT, NEW, encode, send
 from agentfsd.linux import process_syscalls
-from agentfsd.process.kept_descriptors import KeeperLink, KeptDescriptors
+from agentfsd.process.kept_descriptors import MAX_MESSAGE_BYTES, KeeperLink, KeptDescriptors, receive
 
 BRANCHES, HOMES = "branch.", "home."  # what the names of kept descriptors begin with, before a branch's id
 _SERVER = "holders"  # the name of the socket to the process that forks holders

@@ -88,6 +88,11 @@ class TextHandle:
         self.is_lost = False
         self.at = 0
 
+    def check(self) -> None:
+        """Raise OSError (ENOTCONN) if it is lost."""
+        if self.is_lost:
+            raise OSError(errno.ENOTCONN, "the daemon was started again: open it again")
+
 
 Handle = FileHandle | DirHandle | TextHandle
 

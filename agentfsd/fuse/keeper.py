@@ -8,11 +8,11 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import time
 from typing import NamedTuple
 
 from agentfsd.linux import process_syscalls
+from agentfsd.process import daemon_process
 from agentfsd.process.kept_descriptors import hand_over, receive
 
 CONFIG = "config"  # the kept descriptor of the daemon's config
@@ -76,7 +76,7 @@ class Keeper:
             message, descriptors = None, []
         if message is None:
             return self._died()
-        action, name = message["do"], str(message.get("name", ""))
+        action, name = str(message["do"]), str(message.get("name", ""))
         if action == "keep":
             (fd,) = descriptors
             self._drop(name)
@@ -167,9 +167,10 @@ class Keeper:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             os.lseek(self._kept[CONFIG], 0, os.SEEK_SET)
-            config, log = os.dup(self._kept[CONFIG]), os.open(self._place.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            config, log = os.dup(self._kept[CONFIG]), daemon_process.open_log(self._place.log)
+            command = daemon_process.taking_over(config, theirs.fileno(), os.getpid())
             try:
-                self._watch(self._spawn(config, theirs.fileno(), log))
+                self._watch(daemon_process.spawn(command, os.environ, log, (config, theirs.fileno()), IGNORED))
             finally:
                 os.close(config)
                 os.close(log)
@@ -177,20 +178,6 @@ class Keeper:
         self._starting_s, self._silent_s = self._starting_s or 0.0, None  # all tries count together
         with contextlib.suppress(OSError):  # it has died already, as the next answer() finds out
             hand_over(ours, self._kept)
-
-    def _spawn(self, config: int, kept: int, log: int) -> int:
-        command = [sys.executable, "-P", "-m", "agentfsd.daemon", "--config-fd", str(config), "--kept-fd", str(kept)]
-        command += ["--keeper-pid", str(os.getpid())]
-        for fd in (config, kept):
-            os.set_inheritable(fd, True)
-        return os.posix_spawn(
-            sys.executable, command, os.environ, setsid=True, setsigdef=IGNORED,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_DUP2, log, 2),
-            ],
-        )  # fmt: skip
 
     def _say(self, sentence: str) -> None:
         now = time.time()

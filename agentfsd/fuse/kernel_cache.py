@@ -3,7 +3,9 @@
 Knows nothing of requests. It is all that other connections of the daemon know of a connection.
 """
 
-from agentfsd.core.tree import Tree
+from collections.abc import Collection
+
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.handles import HandleTable
 from agentfsd.fuse.kernel_nodes import TreeView
 from agentfsd.fuse.ledger import Ledger
@@ -36,6 +38,22 @@ class KernelCache:
         for view in self.nodes.cached_views_of(tree_id):
             directories |= _taken_names(view)
         self.notifier.expire_many(list(directories.items()), self.nodes.files_of(tree_id))
+
+    def expire_all(self, spared: Collection[Inode]) -> None:
+        """Expire whatever the kernel has cached, because the daemon was started again and may have missed changes.
+
+        Args:
+            spared: Files that several connections have open for writing: whatever changes their size is sent again. The kernel
+                throws an answer to GETATTR away if the attributes were expired since it has asked, and reads on with the size
+                that it knew before.
+        """
+        directories: dict[int, set[bytes]] = {}
+        for view in self.nodes.all_views():
+            directories |= _taken_names(view)
+        those = {self.nodes.find_file(inode) for inode in spared}
+        files = [node.id for node in self.nodes.files() if node not in those]
+        files += self.nodes.former.numbers() if self.nodes.former is not None else []
+        self.notifier.expire_many(list(directories.items()), files)
 
     def tree_replaced(self, tree: Tree, *, is_gone: bool) -> None:
         """Expire a tree after a restore, or after its deletion (*is_gone*)."""

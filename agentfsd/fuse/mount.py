@@ -200,7 +200,7 @@ class FuseMount:
     async def _tell_resumed(self) -> None:
         """Have the kernel ask again for what it has cached through them."""
         for connection in (self.main, *(session.connection for session in self._resumed)):
-            resumption.expire_all(connection)
+            connection.cache.expire_all(self.connections.page_owners.files())
         await self.runs.resume_locks()
 
     def is_at(self, device: int) -> int:

@@ -26,8 +26,8 @@ from typing import Any
 from agentfsd.fuse.held_locks import HolderLocks
 from agentfsd.fuse.keeper import IGNORED, TICK_S, Keeper, KeeperPlace
 from agentfsd.linux import home_layers, mounts, namespaces, process_info, process_syscalls
+from agentfsd.process.kept_descriptors import receive
 
-MAX_MESSAGE_BYTES = 1 << 16
 NEW, MOUNT, COPY, LOCK, HOME = "new", "mount", "copy", "lock", "home"
 
 
@@ -39,14 +39,6 @@ def encode(message: dict[str, Any]) -> bytes:
 def send(connection: socket.socket, body: bytes, descriptors: list[int] | None = None) -> None:
     """Send one message with descriptors."""
     socket.send_fds(connection, [body], descriptors or [])
-
-
-def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Receive one message and its descriptors, close-on-exec; the message is None once the other end has closed."""
-    body, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, 4)
-    for fd in descriptors:
-        os.set_inheritable(fd, False)
-    return (json.loads(body) if body else None), descriptors
 
 
 def _serve(daemon: socket.socket, keeper: Keeper | None) -> None:

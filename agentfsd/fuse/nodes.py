@@ -351,7 +351,7 @@ class NodeTable:
         """Return the directory node that a branch has at that name now, if the kernel knows one."""
         if parent.view.tree_id:
             return parent.children.get(name)
-        node = parent.private.get((tree_id, name)) or parent.children.get(name)
+        node = self.lost(parent, name, tree_id)
         return node if node is not None and tree_id in node.bound else None
 
     def lost(self, parent: DirNode, name: bytes, tree_id: str) -> DirNode | None:

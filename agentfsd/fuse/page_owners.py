@@ -10,6 +10,7 @@ the same: an answer to another one would give it pages that lack what the owner'
 """
 
 import logging
+from collections.abc import Collection
 
 import trio
 
@@ -97,6 +98,10 @@ class PageOwners:
 
     def __bool__(self) -> bool:
         return bool(self._by_inode)
+
+    def files(self) -> Collection[Inode]:
+        """Return the files that have one."""
+        return self._by_inode.keys()
 
     def of(self, inode: Inode) -> PageOwner | None:
         """Return the page owner of a file; None if only one side uses it."""

@@ -111,20 +111,3 @@ def take_locks(connections: dict[str, Connection], records: Iterable[LedgerRecor
             wanted = LockRequest(lock.owner, lock.kind, lock.start, lock.end, lock.flock, lock.pid, handle)
             conn.shared.locks.take_over(handle.inode, wanted)
         connections[""].nodes.records.ledger.drop(record.at)
-
-
-def expire_all(conn: Connection) -> None:
-    """Have the kernel ask again for all that it has cached through a connection. Call it when notifications have begun.
-
-    But not for files that both sides have open for writing: whatever changes their size is sent again. And the kernel throws an
-    answer to GETATTR away if the attributes were expired since it has asked: it would read on with the size that it knew before.
-    """
-    directories = {}
-    for view in conn.nodes.all_views():
-        for node in {view.root, *view.dirs.values()}:
-            if node is not None:
-                directories[node.id] = node.names.take_all()
-    owners = conn.shared.page_owners
-    files = [node.id for node in conn.nodes.files() if owners.of(node.inode) is None]
-    files += conn.nodes.former.numbers() if conn.nodes.former is not None else []
-    conn.notifier.expire_many(list(directories.items()), files)

@@ -74,8 +74,7 @@ class InterposeServer:
     def __init__(self, path: str, owner_uid: int, former: int | None = None) -> None:
         """*former*: the listening socket of the daemon before."""
         self.path, self._owner_uid = path, owner_uid
-        listener = owners_socket.inherited_socket(path, former)
-        self._listener = listener or owners_socket.owners_socket(path, socket.SOCK_SEQPACKET, _BACKLOG)
+        self._listener = owners_socket.owners_socket(path, socket.SOCK_SEQPACKET, _BACKLOG, former)
         self._unheard: list[InterposeConversation] = []  # connected, and no first message yet
         self._conversations: dict[
             int, dict[int, InterposeConversation]

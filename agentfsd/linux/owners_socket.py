@@ -11,13 +11,8 @@ from agentfs_client.registry import live_daemons as live_daemons
 from agentfs_client.registry import process_start_ticks as process_start_ticks
 
 
-def inherited_socket(path: str, fd: int | None) -> socket.socket | None:
-    """Return the listening socket that a daemon before has left, None if it is not at *path* any more.
-
-    A path that is mounted into the namespaces of runs leads to one socket for good, so the next daemon must not make another.
-    """
-    if fd is None:
-        return None
+def _former_socket(path: str, fd: int) -> socket.socket | None:
+    """Return the listening socket that the daemon before has left, None if it is not at *path* any more."""
     listener = socket.socket(fileno=fd)
     with contextlib.suppress(OSError):
         if stat.S_ISSOCK(os.lstat(path).st_mode):
@@ -27,8 +22,19 @@ def inherited_socket(path: str, fd: int | None) -> socket.socket | None:
     return None
 
 
-def owners_socket(path: str, kind: socket.SocketKind, backlog: int) -> socket.socket:
-    """Return a non-blocking Unix socket that listens at *path*, for its owner alone. A dead daemon's socket is replaced."""
+def owners_socket(path: str, kind: socket.SocketKind, backlog: int, former: int | None = None) -> socket.socket:
+    """Return a non-blocking Unix socket that listens at *path*, for its owner alone. A dead daemon's socket is replaced.
+
+    Args:
+        path: Where it listens.
+        kind: Its kind.
+        backlog: See listen(2).
+        former: The listening socket that the daemon before has left. The path may be mounted into the namespaces of runs, where
+            it leads to that socket for good; so that one goes on.
+    """
+    listener = _former_socket(path, former) if former is not None else None
+    if listener is not None:
+        return listener
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, kind)

@@ -6,6 +6,8 @@ import os
 import resource
 import sys
 
+from agentfsd.process.daemon_process import open_log
+
 _ALLOCATIONS = 50_000  # between two looks of the garbage collector
 
 
@@ -20,7 +22,7 @@ def has_terminal() -> bool:
 
 def stderr_to(path: str) -> None:
     """Redirect standard error to a file, once the starting process stops reading it: libraries may still write there."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_log(path)
     os.dup2(fd, 2)
     os.close(fd)
 

@@ -5,7 +5,6 @@ Under systemd the service manager holds them (its file descriptor store), else t
 know what they are.
 """
 
-import array
 import contextlib
 import errno
 import json
@@ -13,7 +12,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
 
@@ -121,15 +120,10 @@ def send(connection: socket.socket, message: dict[str, object], descriptors: Seq
     socket.send_fds(connection, [json.dumps(message).encode()], list(descriptors))
 
 
-def receive(connection: socket.socket) -> tuple[dict[str, object] | None, list[int]]:
+def receive(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """Receive one message and its descriptors, close-on-exec; the message is None once the other end has closed. OSError."""
-    space = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4)
-    body, ancillary, _, _ = connection.recvmsg(MAX_MESSAGE_BYTES, space, socket.MSG_CMSG_CLOEXEC)
-    numbers = array.array("i")
-    for level, kind, payload in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
-    return (json.loads(body) if body else None), list(numbers)
+    body, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    return (json.loads(body) if body else None), descriptors
 
 
 def hand_over(connection: socket.socket, kept: dict[str, int]) -> None:

@@ -55,6 +55,14 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     hidden: bool = False  # the one-step overlay: mounted at STATE/mnt, seen through private namespaces only
 
 
+def descriptor(config: DaemonConfig) -> int:
+    """Return a descriptor of a file without a name that has the config, at its start: a daemon reads it there."""
+    fd = os.memfd_create("agentfsd-config")
+    os.write(fd, msgspec.json.encode(config))
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
 def check(config: DaemonConfig) -> DaemonConfig:
     """Return the config with resolved paths. Refusal when its values contradict each other or cannot work."""
     for path in (config.lower, config.mountpoint, config.state):

@@ -161,11 +161,8 @@ def _take(fd: int, state: StateDirectory, is_ending: Callable[[DaemonRecord], bo
 
 def _is_exiting(pid: int) -> bool:
     """Return whether the kernel is ending a process, which keeps its files until its memory has been freed."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return bool(int(file.read().rpartition(b") ")[2].split()[6]) & _PF_EXITING)
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    fields = registry.stat_fields(pid)
+    return bool(fields) and bool(int(fields[6]) & _PF_EXITING)
 
 
 def _in_use(state: StateDirectory) -> Refusal:

@@ -68,12 +68,7 @@ def _runtime_candidates() -> Iterator[str]:
 def live_daemons() -> list[DaemonRecord]:
     """Return the records of this user's live daemons, oldest first. Deletes the records of dead daemons, but see given_up()."""
     records = []
-    directory = runtime_dir()
-    for name in os.listdir(directory):
-        path = os.path.join(directory, name)
-        record = read_record(path) if name.endswith(".json") else None
-        if record is None:
-            continue
+    for path, record in _records():
         if record.alive():
             records.append(record)
         elif not os.path.exists(os.path.join(record.state, GIVEN_UP)):
@@ -82,26 +77,41 @@ def live_daemons() -> list[DaemonRecord]:
     return sorted(records, key=lambda record: record.started_ns)
 
 
+def _records() -> Iterator[tuple[str, DaemonRecord]]:
+    directory = runtime_dir()
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        record = read_record(path) if name.endswith(".json") else None
+        if record is not None:
+            yield path, record
+
+
 def process_start_ticks(pid: int) -> int:
     """Return when a process started, in clock ticks since boot; 0 if it has ended.
 
     A zombie has ended only when its first thread is the last one: its other threads may still hold the mount and the lock.
     """
+    fields = stat_fields(pid)
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b") ")[2].split()
-        has_ended = fields[0] in (b"Z", b"X") and len(os.listdir(f"/proc/{pid}/task")) <= 1
+        has_ended = not fields or (fields[0] in (b"Z", b"X") and len(os.listdir(f"/proc/{pid}/task")) <= 1)
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return 0 if has_ended else int(fields[19])
 
 
+def stat_fields(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the third one, the state, on; none if the process has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 def given_up(mountpoint: str) -> str:
     """Return why no daemon was started in the place of the one that died; "" if it is not known."""
-    directory = runtime_dir()
-    for name in os.listdir(directory):
-        record = read_record(os.path.join(directory, name)) if name.endswith(".json") else None
-        if record is not None and record.mountpoint == mountpoint:
+    for _, record in _records():
+        if record.mountpoint == mountpoint:
             with contextlib.suppress(OSError, UnicodeDecodeError), open(os.path.join(record.state, GIVEN_UP)) as file:
                 return file.read(200)
     return ""

@@ -99,9 +99,9 @@ def test_enabled_workspace_is_mounted_for_all_and_survives_kill_stop_and_reboot(
 def test_programs_go_on_when_the_daemon_is_killed_or_replaced(machine: Machine) -> None:
     work = Workspace(machine, "living")
     work.systemctl("start")
-    program = "exec 3>>log; for n in $(seq 400); do echo $n >&3; sleep 0.02; done"
-    work.sh(f"setsid sh -ec '{program}' >/dev/null 2>&1 &")
-    work.sh("agentfsd run -b fix --new -- sh -c 'setsid sh -ec \"$0\" >/dev/null 2>&1 &' '" + program + "'")
+    program = "exec 3>>$0; for n in $(seq 400); do echo $n >&3; sleep 0.02; done"
+    work.sh(f"setsid sh -ec '{program}' main.log >/dev/null 2>&1 &")
+    work.sh("agentfsd run -b fix --new -- sh -c 'setsid sh -ec \"$0\" run.log >/dev/null 2>&1 &' '" + program + "'")
     killed = work.shown("MainPID")
     work.sh(f"kill -9 {killed}")
     machine.wait(lambda: work.back(1))
@@ -111,8 +111,8 @@ def test_programs_go_on_when_the_daemon_is_killed_or_replaced(machine: Machine) 
     assert work.back(1)
     assert work.sh("agentfsd status").splitlines()[1].endswith("in the place of 2 daemons killed or replaced")
     wanted = "".join(f"{number}\n" for number in range(1, 401))
-    machine.wait(lambda: work.sh("cat log") == wanted)
-    machine.wait(lambda: work.sh("cat .agentfs/branches/fix/log") == wanted)
+    machine.wait(lambda: work.sh("cat main.log") == wanted)
+    machine.wait(lambda: work.sh("cat .agentfs/branches/fix/run.log") == wanted)
     work.systemctl("stop")
     assert sorted(work.sh("ls").split()) == ["file"]
 

@@ -18,6 +18,7 @@ from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.fuse import keeper
 from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts
+from agentfsd.process import daemon_process
 from agentfsd.process.readiness import Readiness
 from agentfsd.process.stored_descriptors import stored_descriptors
 from agentfsd.state import daemon_config, state_directory
@@ -42,20 +43,11 @@ def start(config: DaemonConfig) -> Readiness:
     """
     mounts.clear_dead(config.mountpoint)
     daemon_config.check(config)  # find most mistakes before anything is started
-    config_fd = _config_fd(config)
+    config_fd = daemon_config.descriptor(config)
     ready_read, ready_write = os.pipe()
     errors_fd = os.memfd_create("agentfsd-start")
     try:
-        for fd in (config_fd, ready_write):
-            os.set_inheritable(fd, True)
-        pid = os.posix_spawn(
-            sys.executable, _arguments(config_fd, ready_write), _environment(), setsid=True,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_DUP2, errors_fd, 2),
-            ],
-        )  # fmt: skip
+        pid = daemon_process.spawn(_command(config_fd, ready_write), _environment(), errors_fd, (config_fd, ready_write))
         os.close(ready_write)
         ready_write = -1
         return _await_ready(pid, ready_read, errors_fd, state_directory.StateDirectory(config.state))
@@ -75,7 +67,7 @@ def go_on() -> None:
         fd = os.dup(stored[keeper.CONFIG])
         os.lseek(fd, 0, os.SEEK_SET)
         os.set_inheritable(fd, True)
-        os.execve(sys.executable, _arguments(fd, -1), _environment())
+        os.execve(sys.executable, _command(fd, -1), _environment())
 
 
 def become(config: DaemonConfig) -> NoReturn:
@@ -86,10 +78,10 @@ def become(config: DaemonConfig) -> NoReturn:
     finally:
         if is_dead:  # so that nobody writes to the directory beneath until the daemon mounts; it stays if the daemon fails
             fuse_device.mount_dead(config.mountpoint, config.allow_other)
-    fd = _config_fd(config)
+    fd = daemon_config.descriptor(config)
     os.set_inheritable(fd, True)
     sys.stdout.flush()
-    os.execve(sys.executable, _arguments(fd, -1), _environment())
+    os.execve(sys.executable, _command(fd, -1), _environment())
 
 
 def join_hidden(lower: str, state: state_directory.StateDirectory) -> registry.DaemonRecord:
@@ -122,16 +114,8 @@ def hidden_config(lower: str, state: state_directory.StateDirectory) -> DaemonCo
     return DaemonConfig(lower=lower, mountpoint=state.hidden_mountpoint, state=state.path, idle_exit_s=idle_exit_s, hidden=True)
 
 
-def _arguments(config_fd: int, ready_fd: int) -> list[str]:
-    # -P: never import from the current directory, where anybody may have put a trio.py.
-    return [sys.executable, "-P", "-m", "agentfsd.daemon", "--config-fd", str(config_fd), "--ready-fd", str(ready_fd)]
-
-
-def _config_fd(config: DaemonConfig) -> int:
-    fd = os.memfd_create("agentfsd-config")
-    os.write(fd, msgspec.json.encode(config))
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
+def _command(config_fd: int, ready_fd: int) -> list[str]:
+    return daemon_process.command(config_fd, "--ready-fd", str(ready_fd))
 
 
 def _patience_s(state: state_directory.StateDirectory) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Literal
 
+from agentfs_client import registry
 from agentfsd.cli.sandbox.runner import descendants
 
 _LOOK_S = 0.2
@@ -46,8 +47,7 @@ class RunTerminal:
 
     def __init__(self, run_pid: int) -> None:
         self._fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-        with open("/proc/self/stat", "rb") as file:
-            self._device = int(file.read().rpartition(b") ")[2].split()[4])
+        self._device = int(registry.stat_fields(os.getpid())[4])
         self._run_pid = run_pid
         self._reading = self._is_left = False
         for number in (signal.SIGTTIN, signal.SIGTTOU):  # from the background: reads fail, and the rest is permitted

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from agentfs_client import registry
 from agentfsd.cli.sandbox import confinement, enclosing
 from agentfsd.cli.sandbox.layout import RunPlan
 from agentfsd.cli.sandbox.profiles import impossible
@@ -289,12 +290,8 @@ def _state_of(pid: int) -> str:
 
 def _stat_of(pid: int) -> tuple[str, int]:
     """Return (state, parent) of a process; ("", 0) if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b") ")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return "", 0
-    return fields[0].decode(), int(fields[1])
+    fields = registry.stat_fields(pid)
+    return (fields[0].decode(), int(fields[1])) if fields else ("", 0)
 
 
 def _bind_if_alive(bind: Callable[[int], None], pid: int) -> None:

@@ -135,16 +135,15 @@ def read_text(conn: Connection, number: int, size: int, offset: int) -> bytes:
     handle = conn.handles[number]
     if not isinstance(handle, TextHandle):
         raise OSError(errno.EBADF, "no file")
-    if handle.is_lost:
-        raise OSError(errno.ENOTCONN, "the daemon was started again: open it again")
+    handle.check()
     return handle.channel.read(size) if handle.channel is not None else handle.text[offset : offset + size]
 
 
 def write_text(conn: Connection, number: int, text: bytes) -> Awaitable[None]:
     """Write a request to an open control file, to be awaited: it may have to wait. PermissionError (EACCES) for a status."""
     handle = conn.handles[number]
-    if isinstance(handle, TextHandle) and handle.is_lost:
-        raise OSError(errno.ENOTCONN, "the daemon was started again: open it again")
+    if isinstance(handle, TextHandle):
+        handle.check()
     if not isinstance(handle, TextHandle) or handle.channel is None:
         raise PermissionError(errno.EACCES, "read-only")
     return handle.channel.write(text)

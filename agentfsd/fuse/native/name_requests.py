@@ -72,16 +72,12 @@ def _rmdir(native: NativeConnection, node_id: int, ctx: CallContext, body: memor
 
 
 def _rename(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
-    (new_parent_id,) = fuse.RENAME_IN.unpack_from(body)
-    old, new = request_bodies.two_names(body[fuse.RENAME_IN.size :])
-    removal.rename(native.services, node_id, old, new_parent_id, new, 0, ctx)
+    removal.rename(native.services, node_id, *request_bodies.rename(body), ctx)
     return None
 
 
 def _rename2(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
-    new_parent_id, flags, _ = fuse.RENAME2_IN.unpack_from(body)
-    old, new = request_bodies.two_names(body[fuse.RENAME2_IN.size :])
-    removal.rename(native.services, node_id, old, new_parent_id, new, flags, ctx)
+    removal.rename(native.services, node_id, *request_bodies.rename2(body), ctx)
     return None
 
 

@@ -150,21 +150,20 @@ class NativeSession:
 
     def resume(self) -> None:
         """Go on with a connection of the daemon before, in place of shake_hands(). OSError when its ledger says nothing of it."""
-        ledger = self.connection.nodes.records.ledger
         try:
-            facts = msgspec.msgpack.decode(ledger.facts, type=ConnectionFacts)
+            facts = msgspec.msgpack.decode(self._ledger.facts, type=ConnectionFacts)
         except msgspec.DecodeError:
             raise OSError(errno.EINVAL, "the ledger of that connection cannot be read") from None
         self._number, self.io, self.minor, self.offered = facts.number, facts.io, facts.minor, facts.offered
         self.connection.cache.device = facts.device
         self._connect()
-        self.requests.former_ends = ledger.marks()
-        self._counted = ledger.counted()
+        self.requests.former_ends = self._ledger.marks()
+        self._counted = self._ledger.counted()
         self._former = {key for key in self._database.unanswered if self.is_request_of(key)}
 
     def note_facts(self) -> None:
         """Record what the next daemon needs to know."""
-        self.connection.nodes.records.ledger.set_facts(msgspec.msgpack.encode(self.facts))
+        self._ledger.set_facts(msgspec.msgpack.encode(self.facts))
 
     @property
     def facts(self) -> ConnectionFacts:
@@ -198,7 +197,7 @@ class NativeSession:
         """Start notifications, and have the kernel send again what another daemon has read and not answered."""
         self.note_facts()
         self.connection.notifier.start(self.fd, expires=bool(self.offered & fuse.HAS_EXPIRE_ONLY))
-        if self.connection.nodes.records.ledger.life:
+        if self._ledger.life:
             self._write([fuse.OUT_HEADER.pack(fuse.OUT_HEADER.size, fuse.NOTIFY_RESEND, 0)])
 
     def end(self) -> None:

@@ -36,6 +36,20 @@ def two_names(body: memoryview) -> tuple[bytes, bytes]:
     return first, name(body[len(first) + 1 :])
 
 
+def rename(body: memoryview) -> tuple[bytes, int, bytes, int]:
+    """Return the old name, the new parent's node, the new name and the flags of a RENAME."""
+    (new_parent_id,) = fuse.RENAME_IN.unpack_from(body)
+    old, new = two_names(body[fuse.RENAME_IN.size :])
+    return old, new_parent_id, new, 0
+
+
+def rename2(body: memoryview) -> tuple[bytes, int, bytes, int]:
+    """Return the same of a RENAME2."""
+    new_parent_id, flags, _ = fuse.RENAME2_IN.unpack_from(body)
+    old, new = two_names(body[fuse.RENAME2_IN.size :])
+    return old, new_parent_id, new, flags
+
+
 def new_attributes(body: memoryview) -> tuple[int, NewAttributes]:
     """Return the flags of a SETATTR, and the attributes that it changes."""
     (
