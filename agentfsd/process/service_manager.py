@@ -3,6 +3,7 @@
 Source: sd_notify(3), sd_watchdog_enabled(3), systemd.service(5).
 """
 
+import array
 import contextlib
 import logging
 import os
@@ -65,7 +66,9 @@ class ServiceManager:
         message = b"\n".join(line.replace("\n", " ").encode(errors="replace")[:_LINE_BYTES] for line in lines)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel, contextlib.suppress(OSError):
             channel.settimeout(_PATIENCE_S)
-            socket.send_fds(channel, [message], descriptors, 0, address)
+            # not socket.send_fds: up to Python 3.11.2 it ignores the address
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+            channel.sendmsg([message], rights, 0, address)
 
     def watchdog_s(self) -> float:
         """Return the watchdog interval in seconds; 0 when there is no watchdog."""
