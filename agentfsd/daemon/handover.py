@@ -4,8 +4,10 @@ The one that is replaced stops between two requests and ends as if it had been k
 (fuse/resumption.py). So programs wait for as long as it takes to open the state, and not for an interpreter to start.
 """
 
+import contextlib
 import errno
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from typing import NoReturn
 
 from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.keeper import CONFIG
+from agentfsd.linux import process_syscalls
 from agentfsd.metadata import inspection
 from agentfsd.metadata.schema import SCHEMA_VERSION
 from agentfsd.process import daemon_process
@@ -29,6 +32,8 @@ class Successor:
 
     def __init__(self, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
         self._process, self._connection = process, connection
+        self.pid = 0
+        self._pidfd = -1
 
     @classmethod
     def start(cls, kept: KeptDescriptors, keeper_pid: int, log: str) -> "Successor":
@@ -74,16 +79,19 @@ class Successor:
             raise Refusal(
                 errno.EIO, "not-replaced", f"the next daemon cannot take over: {why}", "this one goes on; the log says more"
             )
+        self.pid = message["pid"]
+        self._pidfd = process_syscalls.pidfd_open(self.pid, thread=False)
+        self._process.wait()
 
     def give_up(self) -> None:
         """End it."""
         self._connection.close()
         self._process.kill()
         self._process.wait()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            os.close(self._pidfd)
 
     def take_over(self, kept: KeptDescriptors, keeper: socket.socket | None, last: Callable[[], object]) -> NoReturn:
         """Hand everything over, and end this process at once.
@@ -102,10 +110,15 @@ class Successor:
 
 
 def report_ready(connection: socket.socket, state: StateDirectory) -> None:
-    """The next daemon's side: say that it is ready, or why it cannot be. OSError."""
+    """The next daemon's side: say that it is ready, or why it cannot be. OSError.
+
+    It leaves its parent: systemd would kill the child of another process without a SIGTERM before (service_enter_stop).
+    """
+    if os.fork() > 0:
+        os._exit(0)
     version = inspection.schema_version(state.metadata)
     if version > SCHEMA_VERSION:
         why = f"it knows schema {SCHEMA_VERSION} of the state, which has schema {version}"
         send(connection, {"error": why})
         raise OSError(errno.EPROTO, why)
-    send(connection, {"ready": True})
+    send(connection, {"ready": True, "pid": os.getpid()})
