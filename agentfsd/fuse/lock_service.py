@@ -298,8 +298,9 @@ class LockService:
         return None
 
     async def _drop_with_peer(self, file: Hashable, chosen: Callable[[Lock], bool]) -> None:
-        async with self._turn(file):
-            await self._tell_released(file, self.table.drop(file, chosen))
+        async with self._turn(file):  # the peer first: killed between the two, the next daemon still knows that there is a lock
+            await self._tell_released(file, [lock for lock in self.table.held(file) if chosen(lock)])
+            self.table.drop(file, chosen)
         self._wake(file)
 
     async def _tell_released(self, file: Hashable, gone: list[Lock]) -> None:

@@ -106,29 +106,6 @@ def test_program_goes_on_while_the_daemon_is_replaced(mounted: Mounted, view: li
     assert f"in the place of {UPDATES} daemons" in mounted.cli("status").stdout
 
 
-GIT = """
-git clone -q "$SOURCE" copy
-cd copy
-git rm -q 'file1*'
-git commit -qm 2
-git checkout -q HEAD~1
-test -z "$(git status --porcelain)"
-git fsck --strict
-test "$(ls | wc -l)" = 200
-"""
-SQLITE = """
-import sqlite3
-db = sqlite3.connect("database", timeout=60)
-db.execute("pragma journal_mode=wal")
-db.execute("create table t(a)")
-for number in range(300):
-    with db:
-        db.execute("insert into t values(?)", (number,))
-assert db.execute("select count(*), sum(a) from t").fetchone() == (300, sum(range(300)))
-assert db.execute("pragma integrity_check").fetchone() == ("ok",)
-"""
-
-
 WRITER = """
 import sqlite3, sys, time
 db = sqlite3.connect("database", timeout=60, isolation_level=None)
@@ -138,29 +115,6 @@ for number in range(100):
     db.execute("commit")
     time.sleep(0.01)
 """
-
-
-@pytest.mark.parametrize("kind", ["pid", "namespace"])
-def test_git_and_sqlite_do_not_notice(mounted: Mounted, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if kind == "namespace":
-        needs_namespaces()
-    source = tmp_path / "source"
-    source.mkdir()
-    monkeypatch.setenv("SOURCE", str(source))
-    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
-        monkeypatch.setenv(name, "a@b")
-    make = "git init -q; for n in $(seq 200); do echo $n >file$n; done; git add -A; git commit -qm 1"
-    subprocess.run(["sh", "-ec", make], cwd=source, check=True)
-    mounted.cli("branch create", "fix")
-    programs = [
-        mounted.start("fix", "sh", "-exc", GIT, view=kind, stdout=subprocess.DEVNULL),
-        mounted.start("fix", sys.executable, "-c", SQLITE, view=kind),
-    ]
-    while any(program.poll() is None for program in programs):
-        kill_daemon(mounted)
-        time.sleep(0.5)
-    assert [program.returncode for program in programs] == [0, 0]
-    assert mounted.fsck() == []
 
 
 def test_run_and_mount_point_share_a_database(mounted: Mounted) -> None:
@@ -177,6 +131,39 @@ def test_run_and_mount_point_share_a_database(mounted: Mounted) -> None:
     count = "import sqlite3; print(*sqlite3.connect('database').execute('select count(*), count(distinct a) from t').fetchone())"
     reader = mounted.start("fix", sys.executable, "-c", count, view="namespace", stdout=subprocess.PIPE)
     assert "200 200" in reader.communicate(timeout=60)[0]
+
+
+HOLDER = "import fcntl; file = open('locked', 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print('held', flush=True); input()"
+PROBE = """
+import fcntl
+with open("locked", "w") as file:
+    print("begun", flush=True)
+    while True:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        break
+"""
+
+
+@pytest.mark.parametrize(("holds", "asks"), [("namespace", "pid"), ("pid", "namespace")])
+def test_lock_is_refused_in_the_other_view_all_the_time(mounted: Mounted, holds: str, asks: str) -> None:
+    needs_namespaces()
+    mounted.cli("branch create", "fix")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    holder = mounted.start("fix", sys.executable, "-c", HOLDER, view=holds, **pipes)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    probe = mounted.start("fix", sys.executable, "-c", PROBE, view=asks, **pipes)
+    assert probe.stdout is not None
+    assert probe.stdout.readline() == "begun\n"
+    for _ in range(KILLS):
+        kill_daemon(mounted)
+        time.sleep(0.2)
+    assert probe.poll() is None
+    holder.communicate("end\n", timeout=60)
+    assert (holder.returncode, probe.wait(60)) == (0, 0)
 
 
 def test_client_goes_on_with_the_next_daemon(mounted: Mounted) -> None:
