@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from agentfs_host import syncing
@@ -93,6 +93,18 @@ class Database:
             with contextlib.suppress(sqlite3.OperationalError):  # there is no such savepoint any more
                 self.execute("ROLLBACK TO operation")
                 self.execute("RELEASE operation")
+
+    @contextlib.contextmanager
+    def unjournaled(self) -> Iterator[None]:
+        """Commit at once what is done inside, or nothing of it: the journal cannot have changes of the tables themselves."""
+        self.commit()
+        self.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self.execute("ROLLBACK")
+            raise
+        self.commit()
 
     def commit(self) -> None:
         """Commit what the journal holds. sqlite3.Error when that fails; nothing is lost then."""

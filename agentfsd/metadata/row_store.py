@@ -73,8 +73,11 @@ class Store:
         store = cls(db, path, findings, reserve)
         try:
             store._configure()
-            store._migrate(lower_identity)
-            store._check_lower(lower_identity)
+            version = store._version()
+            if version:
+                store._check_lower(lower_identity)
+                store._open_journal()  # before: its statements are for the tables as they are
+            store._migrate(version, lower_identity)
             if path != ":memory:":
                 store._open_files()
             store.reserve.keep()
@@ -89,9 +92,12 @@ class Store:
             raise
         return store
 
+    def _open_journal(self) -> None:
+        if self._path != ":memory:":
+            self.db.open_journal(self._path, inspection.this_run(self._path), is_old=self.findings.has_old_journal)
+
     def _open_files(self) -> None:
-        """Open the files beside the database."""
-        self.db.open_journal(self._path, inspection.this_run(self._path), is_old=self.findings.has_old_journal)
+        """Open the other files beside the database."""
         self.db.open_pages(self._path, anew=bool(self.findings.damage))
         self.first_object = int(self.value("first object") or 0)
         with contextlib.suppress(OSError), self.transaction():  # a full disk: what is there is a lower bound still
@@ -106,7 +112,8 @@ class Store:
         self.db.execute("PRAGMA cache_size = -65536")
         self.db.execute("PRAGMA temp_store = MEMORY")  # what an operation might have to take back needs no file
 
-    def _migrate(self, lower_identity: str) -> None:
+    def _version(self) -> int:
+        """Return the version of the database's schema, 0 for a new database. Refusal for one that we do not know."""
         version = int(self.db.execute("PRAGMA user_version").fetchone()[0])
         if version > SCHEMA_VERSION:
             raise Refusal(
@@ -115,16 +122,21 @@ class Store:
                 f"{self._path} was written by a newer agentfsd (schema {version}, this one knows {SCHEMA_VERSION})",
                 "use that version, or another --state directory",
             )
-        with self.transaction():
+        return version
+
+    def _migrate(self, version: int, lower_identity: str) -> None:
+        if version == SCHEMA_VERSION:
+            return
+        with self.db.unjournaled():
             if version == 0:
                 _run_script(self.db, DDL)
                 self.db.execute("INSERT INTO fact VALUES ('lower', ?)", (lower_identity,))
             for step in range(version or SCHEMA_VERSION, SCHEMA_VERSION):
                 _run_script(self.db, MIGRATIONS[step])
-            if version != SCHEMA_VERSION:
-                self.db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self.db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         if version == 0:
             self._sync_new()
+            self._open_journal()
 
     def _sync_new(self) -> None:
         """Sync a new database before anything refers to it: contents without a database could not be recovered."""

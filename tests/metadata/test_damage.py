@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from agentfsd.domain_errors import Refusal
-from agentfsd.metadata import clean_copy, database, inspection, page_checksums
+from agentfsd.metadata import clean_copy, database, inspection, page_checksums, row_store, schema
 from agentfsd.metadata.operation_journal import OperationJournal, read_chain, read_header
 from agentfsd.metadata.row_store import Store
 from tests.rounds import rounds
@@ -365,6 +365,33 @@ def test_killed_while_it_migrates_what_had_ended_in_order_it_starts_again(
         killed(path, put)
     assert inspection.inspect(str(path)).damage == []
     assert is_whole(path)
+
+
+def put_objects(store: Store) -> None:
+    for number in range(FACTS):
+        with store.transaction():
+            store.put_object(number, layer=1)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("owner", "name"), [step for step in STEPS if step[1] != "_sync_new"])
+def test_what_a_killed_daemon_acknowledged_comes_before_a_migration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, after: bool
+) -> None:
+    path = tmp_path / "meta.db"
+    killed(path, put_objects)
+    monkeypatch.setattr(row_store, "SCHEMA_VERSION", row_store.SCHEMA_VERSION + 1)
+    migration = (
+        "ALTER TABLE object ADD COLUMN added INTEGER NOT NULL DEFAULT 0;\nUPDATE object SET layer = layer + 10, added = 1;"
+    )
+    monkeypatch.setitem(schema.MIGRATIONS, row_store.SCHEMA_VERSION - 1, migration)
+    with monkeypatch.context() as patched:
+        kill_in(patched, owner, name, after=after)
+        killed(path, lambda store: None)
+    killed(path, lambda store: None)
+    store = Store.open(str(path), "/l")
+    assert store.db.execute("SELECT * FROM object ORDER BY id").fetchall() == [(number, 11, 1) for number in range(FACTS)]
+    store.close()
 
 
 def test_a_start_for_which_there_is_no_room_leaves_nothing_that_looks_like_damage(
