@@ -407,6 +407,8 @@ class Daemon:
             await self.homes.sweep(self._home_layers_to_keep)
             self.forwarding.sweep()
             self.doorway.sweep()
+            if self.succession is not None:
+                self.succession.tell_again()
             try:
                 while self.overlay.layers.reap():
                     await trio.lowlevel.checkpoint()

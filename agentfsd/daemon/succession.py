@@ -63,12 +63,19 @@ class Succession:
             return
         self._has_begun = True
         if self._manager.listens:
-            self._kept.held_by(self._manager)
+            with contextlib.suppress(OSError):  # tell_again() has more luck
+                self._kept.held_by(self._manager)
         else:
             self._holders.keeper_place = place
             self._holders.serving()
 
     # -- in case this daemon is killed
+
+    def tell_again(self) -> None:
+        """Have the service manager keep what it could not be told of. Call it periodically."""
+        if self._manager.listens and self._has_begun and not self._kept.is_told:
+            with contextlib.suppress(OSError):
+                self._kept.held_by(self._manager)
 
     async def watch_keeper(self, start: Callable[[], Awaitable[None]]) -> None:
         """Keep a process running that holds mounts and keeps descriptors. *start* starts it if it does not run."""

@@ -170,7 +170,7 @@ class BranchConnections:
     async def resume_locks(self) -> None:
         """Take the locks that are held through the connections of resumed branches, too. Call it when these are served."""
         for branch_id in list(self._by_branch):
-            await self._locks.hand_over(branch_id)
+            await self._locks.resume_peer(branch_id)
 
     @staticmethod
     def _peer(run: _BranchConnection, *, resumed: bool = False) -> BranchLocks | None:

@@ -8,6 +8,7 @@ import errno
 import itertools
 import os
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
@@ -23,6 +24,7 @@ _NOT_TO_BE_OPENED = (errno.EACCES, errno.EPERM)
 _MOVED = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)  # the file was renamed while the request was on its way
 _ATTEMPTS_AT_ONCE = 5  # from then on with pauses of random length, so as not to keep step with a process that renames in a loop
 _PAUSE_S = 0.002
+_THIS_DAEMON = time.time_ns()  # tells it from the one before
 _GIVE_UP_S = 10.0
 
 
@@ -52,6 +54,11 @@ class BranchLocks:
         if inode in self._files or self._is_resumed:
             await self._ask("release", inode, owner, start, end, flock=flock)
 
+    async def forget_former(self) -> None:
+        """Release what the holder has from the daemon before, and was not asked for again: that daemon was killed in between."""
+        if self._is_resumed:
+            await self._mount.lock({"do": "forget", "daemon": _THIS_DAEMON})
+
     async def _ask(
         self, do: str, inode: Inode, owner: int, start: int, end: int, kind: int = 0, *, flock: bool = False
     ) -> LockConflict | None:
@@ -79,7 +86,7 @@ class BranchLocks:
             self._files.add(inode)
         message: dict[str, Any] = {
             "do": do, "file": inode.ino, "path": path, "ino": ino, "owner": owner,
-            "start": start, "end": end, "kind": kind, "flock": flock,
+            "start": start, "end": end, "kind": kind, "flock": flock, "daemon": _THIS_DAEMON,
         }  # fmt: skip
         conflict = (await self._mount.lock(message)).get("conflict")
         return LockConflict(conflict[1], conflict[2], conflict[0], 0) if conflict is not None else None

@@ -7,6 +7,7 @@ connection share the nodes of files, whose locks unlink and rename take too; thi
 """
 
 import os
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -38,6 +39,7 @@ class Connections:
         forwarding: Gives out real descriptors, if the daemon does.
         doorway: Where the preloaded library asks for them.
         all: What the kernel holds through each connection, the oldest first.
+        nameless: Files without a name that processes have had open since the daemon before, by tree id and inode number.
         bound_to: Branches other than the default one that processes see through the caller-dependent view.
     """
 
@@ -52,6 +54,7 @@ class Connections:
         self.locks = LockService()
         self.all: list[KernelCache] = []
         self.page_owners = PageOwners()
+        self.nameless: WeakValueDictionary[tuple[str, int], Inode] = WeakValueDictionary()
         self._alone: dict[str, list[KernelCache]] = {}  # by tree id, the connections that show one branch, the oldest first
         self.bound_to: set[str] = set()
         self.reservations = NameReservations()
@@ -97,22 +100,44 @@ class Connections:
 
     # -- files that are open for writing on both sides: see PageOwners
 
-    def opened_for_writing(self, by: KernelCache, inode: Inode) -> None:
-        """After an open for writing at the mount point: track the file's pages if its branch has a connection of its own."""
+    def opened_for_writing(self, by: KernelCache, inode: Inode) -> Owed:
+        """After an open for writing at the mount point: track the file's pages if its branch has a connection of its own.
+
+        Returns:
+            What must reach other kernels before the answer.
+        """
         rival = self._first(inode.tree.id) if not by.tree_id else None
-        if rival is not None:
-            self.page_owners.begin(inode, rival)
+        is_new = rival is not None and self.page_owners.begin(inode, rival)
+        return self._leave_to(rival, inode) if is_new else {}
+
+    def _leave_to(self, holder: KernelCache | None, inode: Inode) -> Owed:
+        """Expire what kernels have of a file that has a page owner from now on: pages, but the holder's, and attributes.
+
+        From then on no attributes are cached, so that none need be expired: the kernel throws an answer to GETATTR away if they
+        were expired since it has asked, and reads on with the size that it knew before.
+        """
+        owed: Owed = {}
+        for connection in self.all:
+            node = connection.nodes.find_file(inode)
+            if node is not None and node.has_pages and connection is not holder:
+                node.has_pages = False
+                connection.notifier.expire_data(node.id)
+            elif node is not None:
+                connection.notifier.expire_attributes_now(node.id)
+            owed[connection.notifier] = connection.notifier.queued
+        return owed
 
     def run_begins(self, tree_id: str, main: KernelCache) -> None:
         """Before the first request of a branch's own connection: track the files open for writing at the mount point."""
         for inode in main.handles.open_for_writing(tree_id):
-            self.page_owners.begin(inode, main)
+            if self.page_owners.begin(inode, main):
+                self._leave_to(main, inode)
 
     def others_have_pages(self, by: KernelCache, inode: Inode) -> bool:
         """Return whether another connection than *by* may have pages of a file that it has not written back."""
         owner = self.page_owners.of(inode)
         if owner is not None:
-            return not owner.is_open_to(by)
+            return not owner.is_open_to(inode, by)
         nodes = (connection.nodes.find_file(inode) for connection in self.all if connection is not by)
         return any(node is not None and node.has_pages for node in nodes)
 
@@ -160,10 +185,12 @@ class Connections:
                 if not connection.tree_id:
                     connection.forget_names_of(branch_id)
 
-    def caches_attributes(self, connection: KernelCache, tree: Tree) -> bool:
-        """Return whether the kernel may cache attributes of a tree's files, which all views of a connection share."""
-        first = self._first(tree.id)
-        return first is None or first is connection or tree.read_only
+    def caches_attributes(self, connection: KernelCache, inode: Inode) -> bool:
+        """Return whether the kernel may cache attributes of a file, which all views of a connection share."""
+        if self.page_owners and self.page_owners.of(inode) is not None:
+            return False
+        first = self._first(inode.tree.id)
+        return first is None or first is connection or inode.tree.read_only
 
     # -- changes in a branch
 
@@ -195,6 +222,7 @@ class Connections:
     def file_changed(self, by: KernelCache | None, inode: Inode, *, data: bool) -> Owed:
         """Expire a file's attributes, or pages if *data*, on connections other than *by*; return what to wait for."""
         owed: Owed = {}
+        is_shared = self.page_owners.of(inode) is not None  # then no kernel caches attributes
         for connection in self.all:
             node = connection.nodes.find_file(inode) if connection is not by else None
             if node is None:
@@ -202,7 +230,7 @@ class Connections:
             if data and node.has_pages and not self.page_owners.has_all(inode, by):
                 connection.notifier.expire_data(node.id)
                 owed[connection.notifier] = connection.notifier.queued
-            else:
+            elif not is_shared:
                 connection.notifier.expire_attributes_now(node.id)
         return owed
 

@@ -174,8 +174,8 @@ class HandleTable:
             return
         number, node_id, _, tree, opener = words[(old >> 3) + 1 : (old >> 3) + 6]
         payload = REQUEST.pack(0) + b"\0".join(handle.listing)  # the request that opened it was answered
-        self._ledger.drop(old)
         handle.at = self._ledger.put(DIR_HANDLE, (number, node_id, int(handle.is_shared), tree, opener, 0), payload)
+        self._ledger.drop(old)
 
     def remove(self, number: int) -> Handle | None:
         """Take a handle out and return it; None when there is none of that number."""

@@ -35,9 +35,10 @@ class HolderLocks:
     def __init__(self, root: str, process: int) -> None:
         self._root, self._process = root, process
         self._files: dict[_Holder, int] = {}
+        self._daemons: dict[_Holder, int] = {}  # which daemon asked last
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Hold, test or release a lock, as ``do`` says.
+        """Hold, test or release a lock, as ``do`` says; or "forget" those that a former daemon asked for, and this one did not.
 
         Args:
             message: What BranchLocks sends. ``path`` and ``ino`` name the file; ``path`` is "" for a file without a name.
@@ -48,11 +49,14 @@ class HolderLocks:
         Raises:
             OSError: ESTALE, the path has another file; ENOLCK, the file has no name; what open(2) or fcntl(2) gives.
         """
+        if message["do"] == "forget":
+            return self._forget_others(message["daemon"])
         holder = _Holder(message["file"], message["owner"], message["flock"])
         start, end, kind = message["start"], message["end"], message["kind"]
         if message["do"] == "release":
             return self._release(holder, start, end)
         fd = self._file(holder, message["path"], message["ino"])
+        self._daemons[holder] = message["daemon"]
         try:
             if message["do"] == "test":
                 return _conflict(_ask(fd, start, end, kind))
@@ -91,7 +95,16 @@ class HolderLocks:
         with open(os.open(f"fdinfo/{self._files[holder]}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._process)) as info:
             holds = any(line.startswith("lock:") for line in info)
         if not holds:
-            os.close(self._files.pop(holder))
+            self._let_go(holder)
+
+    def _let_go(self, holder: _Holder) -> None:
+        os.close(self._files.pop(holder))
+        self._daemons.pop(holder, None)
+
+    def _forget_others(self, daemon: int) -> dict[str, Any]:
+        for holder in [holder for holder in self._files if self._daemons.get(holder) != daemon]:
+            self._let_go(holder)
+        return {}
 
 
 def _open(path: str, flock: bool, flags: int = 0, dir_fd: int | None = None) -> int:

@@ -60,13 +60,22 @@ class Keeper:
         self._silent_s: float | None = None  # since its last report; None: it does not serve yet
         self._starting_s: float | None = None  # since it was started; None: it serves
         self._killed_s: float | None = None  # since it was killed for that it hangs
+        self._is_owed = False  # a daemon, which could not be started yet
         self._deaths: list[float] = []
         self._limit_s = silence_limit_s()
         self._most_deaths = int(os.environ.get("AGENTFS_RESTARTS_PER_MINUTE") or _MOST_DEATHS)
 
+    def connections(self) -> list[socket.socket]:
+        """Return the sockets on which answer() has a message to read; none while there is no daemon."""
+        return [] if self._is_owed else [self.connection]
+
     def descriptors(self) -> list[int]:
         """Return every descriptor that a child must not keep."""
-        return [self.connection.fileno(), *self._kept.values(), *([self._process] if self._process >= 0 else [])]
+        return [
+            *(each.fileno() for each in self.connections()),
+            *self._kept.values(),
+            *([self._process] if self._process >= 0 else []),
+        ]
 
     def answer(self) -> bool:
         """Do what the next message says; start the next daemon if this one has died. Return False when all is over."""
@@ -100,6 +109,8 @@ class Keeper:
             if self._killed_s >= _KILLED_S:
                 self._give_up("the daemon hangs, and does not end although it was killed")
             return self._killed_s < _KILLED_S
+        if self._is_owed:
+            self._try_to_start()
         if self._starting_s is not None:
             self._starting_s += passed_s
         if self._silent_s is not None:
@@ -151,12 +162,18 @@ class Keeper:
             self._give_up(f"the daemon has died {len(self._deaths)} times in a minute and is not started again")
             return False
         self._say("the daemon has died: it is started again, and the mount waits for it")
+        self._try_to_start()
+        return True
+
+    def _try_to_start(self) -> None:
         try:
             self._start()
-        except OSError as exc:
-            self._say(f"the daemon cannot be started: {exc.strerror}")
-            return False
-        return True
+        except OSError as exc:  # no memory, for example
+            if not self._is_owed:
+                self._say(f"the daemon cannot be started, which is tried again and again: {exc.strerror}")
+            self._is_owed, self._starting_s, self._silent_s = True, self._starting_s or 0.0, None
+        else:
+            self._is_owed = False
 
     def _give_up(self, sentence: str) -> None:
         self._say(f"{sentence}: {self._place.mountpoint} answers ENOTCONN until `agentfsd mount`")

@@ -142,7 +142,7 @@ class KernelReplies:
 
     def _file_s(self, inode: Inode) -> float:
         """Return how long the attributes of a file may be cached, whichever name it was reached by."""
-        if inode in inode.tree.external_writers or not self._connections.caches_attributes(self._cache, inode.tree):
+        if inode in inode.tree.external_writers or not self._connections.caches_attributes(self._cache, inode):
             return NOW_S  # a process writes the content object itself, or another connection caches it
         if inode.has_own_data or not (inode.is_file or not inode.id):
             return LONG_S

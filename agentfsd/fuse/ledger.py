@@ -31,6 +31,7 @@ _BODY_BYTES = 8 + _BODY.size
 _MOST_PAYLOAD_BYTES = (1 << 24) - 1
 
 _COUNTED, _MOST_COUNTED = 12288 >> 3, 400  # as words: a request, how many, and where
+_NEXT_MARK = _COUNTED + 2 + _MOST_COUNTED  # as a word: its number
 _LATE_S = 2.0
 _LARGE = 16  # blocks
 
@@ -84,7 +85,7 @@ class Ledger:
         self._free: dict[int, list[int]] = {}
         self._late: deque[tuple[float, list[int]]] = deque()
         self._end = _START
-        self._mark, self._counted = 0, self.words[_COUNTED + 1]
+        self._mark, self._counted = self.words[_NEXT_MARK] % _MARKS, self.words[_COUNTED + 1]
         self._is_full = False
         if fd is None:
             self.words[0] = _MAGIC
@@ -115,7 +116,7 @@ class Ledger:
     def mark(self, key: int, value: int) -> None:
         """Remember a number for a key, in place of the oldest mark."""
         at = (_MARKS_AT >> 3) + 2 * self._mark
-        self._mark = (self._mark + 1) % _MARKS
+        self._mark = self.words[_NEXT_MARK] = (self._mark + 1) % _MARKS
         self.words[at] = 0
         self.words[at + 1] = value
         self.words[at] = key
@@ -134,6 +135,12 @@ class Ledger:
         if number < _MOST_COUNTED:
             self.words[_COUNTED + 2 + number] = at
             self._counted = self.words[_COUNTED + 1] = number + 1
+
+    def uncount(self, at: int) -> None:
+        """Take the last count() back, if it was of the record at *at*."""
+        number = self._counted
+        if number and self.words[_COUNTED + 1 + number] == at:
+            self._counted = self.words[_COUNTED + 1] = number - 1
 
     def begins(self, request: int) -> None:
         """Note that a request begins. The counts of one that was answered before do not matter any more."""
@@ -205,6 +212,10 @@ class Ledger:
                 yield LedgerRecord(at, kind, _BODY.unpack_from(memory, at + 8), payload)
             at += blocks * _BLOCK
         self._end = at
+
+    def kind(self, at: int) -> int:
+        """Return the kind of the record at *at*; FREE if there is none."""
+        return self.words[at >> 3] & 0xFF
 
     def used_bytes(self) -> int:
         """Return how much memory the records take, in bytes."""

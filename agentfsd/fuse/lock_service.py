@@ -5,6 +5,7 @@ locks end, and its kernel keeps them. Each lock that the table grants is also ta
 exclude each other. Requests for one file take turns while a peer is asked; without a peer nothing here awaits.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -46,6 +47,9 @@ class LockPeer(Protocol):
 
     async def test(self, inode: Inode, owner: int, start: int, end: int, kind: int) -> LockConflict | None:
         """Return a lock that conflicts with a range, if there is one."""
+
+    async def forget_former(self) -> None:
+        """Release the locks that the daemon before held there, and that this one has not asked for. OSError."""
 
 
 class RefusedLock(NamedTuple):
@@ -92,6 +96,14 @@ class LockService:
             if isinstance(file, Inode) and file.tree.id == tree_id and not file.tree.detached:
                 refused += await self._hand_over(file, peer)
         return refused
+
+    async def resume_peer(self, tree_id: str) -> None:
+        """Have a peer from the daemon before hold the locks that are held now, and no others."""
+        await self.hand_over(tree_id)
+        peer = self._peers.get(tree_id)
+        if peer is not None:
+            with contextlib.suppress(OSError):  # its process has ended, and all its locks with it
+                await peer.forget_former()
 
     async def _hand_over(self, inode: Inode, peer: LockPeer) -> list[RefusedLock]:
         refused = []

@@ -192,16 +192,16 @@ class FuseMount:
         return kept
 
     def _add_resumed(self) -> None:
-        """Begin to serve the connections of the daemon before: all at once, as pages are asked back from one for another."""
+        """Begin to serve the connections of the daemon before: all at once, as pages are asked back from one for another.
+
+        The kernel asks again for what it has cached through them.
+        """
         for session in self._resumed:
             self.connections.run_begins(session.connection.cache.tree_id, self.main.cache)
             self._reactor.add(session)
-
-    async def _tell_resumed(self) -> None:
-        """Have the kernel ask again for what it has cached through them."""
+        self.connections.page_owners.forget_former()
         for connection in (self.main, *(session.connection for session in self._resumed)):
             connection.cache.expire_all(self.connections.page_owners.files())
-        await self.runs.resume_locks()
 
     def is_at(self, device: int) -> int:
         """Take note of the st_dev of the mount point, and return that of our file system, which may be unmounted there by now."""
@@ -278,7 +278,7 @@ class FuseMount:
                     self.unite()
                     if self._is_resumed:
                         self._add_resumed()
-                        nursery.start_soon(self._tell_resumed)
+                        nursery.start_soon(self.runs.resume_locks)
                     await self._reactor.serve(self._is_over)
         finally:
             self._reviver.stop()

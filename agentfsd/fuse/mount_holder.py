@@ -45,12 +45,12 @@ def _serve(daemon: socket.socket, keeper: Keeper | None) -> None:
     """Answer the daemon and its successors until one of them ends in order."""
     while True:
         poll = select.poll()
-        for connection in [daemon] if keeper is None else [daemon, keeper.connection]:
+        for connection in [daemon, *(keeper.connections() if keeper is not None else ())]:
             poll.register(connection, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(TICK_S * 1000)}
         if not ready and keeper is not None and not keeper.tick(TICK_S):
             return
-        if keeper is not None and keeper.connection.fileno() in ready:
+        if keeper is not None and any(connection.fileno() in ready for connection in keeper.connections()):
             if not keeper.answer():
                 return
         elif daemon.fileno() in ready and not _fork_holder(daemon, keeper):

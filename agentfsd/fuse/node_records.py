@@ -25,6 +25,8 @@ GONE = 7  # node, 0, 0, 0, 0, tree; payload: a GoneFile
 BOUND = 8  # directory's node, 0, 0, 0, 0, tree: the tree has a directory there
 ORDER = 9  # directory's node; payload: the names of its listing in order, with zero bytes between
 
+COUNTED = (FILE, DIRECTORY, VIEW_ROOT, VIRTUAL)  # those with look-ups
+
 
 class GoneFile(msgspec.Struct, array_like=True):
     """A file or directory without a name.

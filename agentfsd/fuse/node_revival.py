@@ -7,7 +7,7 @@ daemon may have been killed between a transaction and its record.
 
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 
 import msgspec
 
@@ -29,14 +29,19 @@ class RevivedNodes:
     Args:
         table: The connection's table, with the ledger of the daemon before.
         find_tree: Returns the tree of that id. OSError or Refusal if it has gone.
+        nameless: Files without a name that were found again, by tree id and inode number: of all connections.
     """
 
-    def __init__(self, table: NodeTable, find_tree: Callable[[str], Tree]) -> None:
+    def __init__(
+        self, table: NodeTable, find_tree: Callable[[str], Tree], nameless: MutableMapping[tuple[str, int], Inode]
+    ) -> None:
         self._table, self._records, self._find_tree = table, table.records, find_tree
+        self._nameless = nameless
         self._trees: dict[int, str] = {}
         self._made_of: dict[int, LedgerRecord] = {}  # directories and what is in .agentfs
         self._files: dict[int, LedgerRecord] = {}
         self._by_ino: dict[tuple[str, int], int] = {}
+        self._gone_by_ino: dict[tuple[str, int], int] = {}  # likewise, files without a name
         self._gone: dict[int, LedgerRecord] = {}
         self._bound: dict[int, list[str]] = defaultdict(list)
 
@@ -95,7 +100,9 @@ class RevivedNodes:
             self._hold(record.words[0], record.payload, record.at)
         for number, record in self._files.items():
             self._hold(record.words[2], record.payload.partition(b"\0")[0], 0)
-            if number not in self._gone:
+            if number in self._gone:
+                self._gone_by_ino[self._trees.get(record.words[5], ""), record.words[4]] = number
+            else:
                 self._by_ino[self._trees.get(record.words[5], ""), record.words[4]] = number
 
     def _leave_named(self) -> None:
@@ -244,9 +251,13 @@ class RevivedNodes:
 
     def find_file(self, inode: Inode) -> FileNode | None:
         """See FormerNodes."""
-        number = self._by_ino.get((inode.tree.id, inode.ino))
+        key = inode.tree.id, inode.ino
+        number = self._gone_by_ino.get(key) if self._nameless.get(key) is inode else self._by_ino.get(key)
         record = self._files.get(number) if number is not None else None
-        if record is None or (inode.id and record.words[3] not in (0, inode.id)):
+        if record is None:
+            return None
+        row_id = record.words[3]  # of a row that was never committed, if the daemon was killed then
+        if inode.id and row_id not in (0, inode.id) and self._placed(inode.tree, row_id) is not None:
             return None
         return self._enter_file(record, inode)
 
@@ -288,8 +299,11 @@ class RevivedNodes:
         return node
 
     def _leave(self, record: LedgerRecord) -> None:
-        del self._files[record.words[0]]
-        self._by_ino.pop((self._trees.get(record.words[5], ""), record.words[4]), None)
+        number, key = record.words[0], (self._trees.get(record.words[5], ""), record.words[4])
+        del self._files[number]
+        for known in (self._by_ino, self._gone_by_ino):
+            if known.get(key) == number:
+                del known[key]
         if not self._files:
             self._table.former = None
 
@@ -318,6 +332,9 @@ class RevivedNodes:
             return None
         gone = _gone_decoder.decode(record.payload)
         row = InodeRow(*gone.row)  # type: ignore[arg-type]
+        known = self._nameless.get((tree.id, row.ino))
+        if known is not None:  # another connection has it, too
+            return known
         inode = Inode(tree, None if gone.linkable else tree.root, b"")
         inode.load(row, tree.store.object_layer(row.content) if row.content and row.content != gone.content else 0)
         inode.nlink, inode.linkable = 0, gone.linkable
@@ -328,6 +345,7 @@ class RevivedNodes:
         elif gone.content:
             inode.file = tree.backstore.open(gone.content)
             tree.doom(inode, gone.content)
+        self._nameless[tree.id, row.ino] = inode
         return inode
 
     # -- trees

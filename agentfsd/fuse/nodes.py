@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Protocol, cast
 
 from agentfsd.core.tree import Inode, Tree
+from agentfsd.fuse import node_records
 from agentfsd.fuse.kernel_nodes import ROOT_NODE, DirNode, FileNode, KernelNode, TreeView, VirtualNode
 from agentfsd.fuse.ledger import Ledger
 from agentfsd.fuse.node_records import NodeRecords
@@ -280,8 +281,16 @@ class NodeTable:
 
     # -- following what the kernel does
 
+    def not_taken(self, number: int) -> None:
+        """Note, before forget(), that the look-up that the present request counted last does not go to the kernel."""
+        node = self._nodes.get(number)
+        if node is not None:
+            self.records.ledger.uncount(node.at)
+
     def uncount(self, at: int) -> None:
         """Take one look-up off the node whose record is at *at*, because the kernel does not know of it."""
+        if self.records.ledger.kind(at) not in node_records.COUNTED:
+            return  # the node has gone, and its place has something else
         number = self.records.ledger.words[(at >> 3) + 1]
         node = self._nodes.get(number)
         if node is None:

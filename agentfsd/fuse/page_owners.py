@@ -32,9 +32,10 @@ class PageOwner:
         handles: How many handles at the mount point are open for writing.
         turn: Held while pages move from one connection to another.
         was_touched: The holder was answered since its pages were asked back.
+        is_ended: Only one side uses the file any more.
     """
 
-    __slots__ = ("_at", "_ledger", "handles", "holder", "turn", "was_touched")
+    __slots__ = ("_at", "_ledger", "handles", "holder", "is_ended", "turn", "was_touched")
 
     def __init__(self, holder: KernelCache, at: int) -> None:
         """*at*: where its ledger says that it is the holder; 0 for nowhere yet."""
@@ -43,7 +44,7 @@ class PageOwner:
         self._at = at
         self.handles = 0
         self.turn = trio.Lock()
-        self.was_touched = False
+        self.was_touched = self.is_ended = False
 
     def hold(self, inode: Inode, connection: KernelCache) -> None:
         """Make *connection* the holder, in its ledger first."""
@@ -57,8 +58,9 @@ class PageOwner:
         """Forget who is the holder."""
         self._ledger.drop(self._at)
         self._at = 0
+        self.is_ended = True
 
-    def is_open_to(self, connection: KernelCache) -> bool:
+    def is_open_to(self, inode: Inode, connection: KernelCache) -> bool:
         """Return whether a request of that connection may be answered at once.
 
         The holder is answered even while its pages are asked back: its request holds page locks, which giving back waits for. The
@@ -66,6 +68,8 @@ class PageOwner:
         """
         if self.holder is not connection:
             return False
+        if not self._at:  # until now the holder's kernel side did not know the file, so it had no node to record
+            self.hold(inode, connection)
         self.was_touched = True
         return True
 
@@ -86,7 +90,8 @@ class PageOwner:
                     break
             else:
                 log.warning("two connections keep asking for the pages of one file: changes in a mapping may arrive late")
-            self.hold(inode, connection)
+            if not self.is_ended:
+                self.hold(inode, connection)
 
 
 class PageOwners:
@@ -119,15 +124,31 @@ class PageOwners:
             other.nodes.records.ledger.drop(its)
         self._former[inode] = connection, at
 
-    def begin(self, inode: Inode, holder: KernelCache) -> None:
-        """Count a handle that is open for writing at the mount point. *holder*: who has the file's pages, if it is new here."""
-        owner = self._by_inode.get(inode)
+    def forget_former(self) -> None:
+        """Forget what the ledgers said of files that only one side uses any more."""
+        for connection, at in self._former.values():
+            connection.nodes.records.ledger.drop(at)
+        self._former.clear()
+
+    def begin(self, inode: Inode, holder: KernelCache) -> bool:
+        """Count a handle that is open for writing at the mount point.
+
+        Args:
+            inode: The file.
+            holder: Who may have pages of it from now on, if it is new here.
+
+        Returns:
+            It is new here: no other connection may have pages of it, or attributes.
+        """
+        owner, is_new = self._by_inode.get(inode), False
         if owner is None:
+            is_new = inode not in self._former
             former = self._former.pop(inode, None)
             owner = self._by_inode[inode] = PageOwner(*former) if former is not None else PageOwner(holder, 0)
             if former is None:
                 owner.hold(inode, holder)
         owner.handles += 1
+        return is_new
 
     def end(self, inode: Inode) -> None:
         """Count a handle less that begin() counted."""

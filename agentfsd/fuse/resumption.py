@@ -34,7 +34,7 @@ def resume(session: NativeSession) -> list[LedgerRecord]:
     """
     session.resume()
     conn = session.connection
-    revived = RevivedNodes(conn.nodes, conn.overlay.trees.by_id)
+    revived = RevivedNodes(conn.nodes, conn.overlay.trees.by_id, conn.shared.nameless)
     records = revived.read(conn.nodes.records.ledger.records())
     if revived.numbers():
         conn.nodes.former = revived
@@ -89,6 +89,10 @@ def _resume_directory(native: NativeConnection, number: int, record: LedgerRecor
     handle.at, handle.opener, handle.is_shared = record.at, opener, bool(is_shared)
     listing = record.payload[REQUEST.size :]
     handle.listing = listing.split(b"\0") if listing else []
+    before = conn.handles.get(number)
+    if isinstance(before, DirHandle):  # killed while a record with the listing took the place of one without
+        older, handle = (handle, before) if before.listing else (before, handle)
+        conn.nodes.records.ledger.drop(older.at)
     if isinstance(node, DirNode) and handle.tree_id:
         handle.caller = conn.guard.strictest(conn.access.tree_by_id(handle.tree_id))  # its opener may have ended
     conn.handles.take_over(number, handle)

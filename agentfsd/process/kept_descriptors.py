@@ -55,7 +55,7 @@ class KeptDescriptors:
 
     def held_by(self, holder: Holder) -> None:
         """Have a process hold the descriptors from now on. OSError."""
-        self._holder = None
+        self._holder, self.is_told = None, False
         for name in self._untold:
             holder.drop(name)
         for name, fd in self._kept.items():

@@ -49,22 +49,26 @@ class ServiceManager:
 
     def keep(self, name: str, fd: int) -> None:
         """See Holder. It does not poll the descriptor: that would wake it up for every request of the kernel."""
-        self._tell("FDSTORE=1", "FDPOLL=0", f"FDNAME={name}", descriptors=[fd])
+        self._send("FDSTORE=1", "FDPOLL=0", f"FDNAME={name}", descriptors=[fd])
 
     def drop(self, name: str) -> None:
         """See Holder."""
-        self._tell("FDSTOREREMOVE=1", f"FDNAME={name}")
+        self._send("FDSTOREREMOVE=1", f"FDNAME={name}")
 
     def succeeded_by(self, pid: int) -> None:
         """Report that another process is the service's main process from now on."""
         self._tell(f"MAINPID={pid}")
 
-    def _tell(self, *lines: str, descriptors: Sequence[int] = ()) -> None:
+    def _tell(self, *lines: str) -> None:
+        with contextlib.suppress(OSError):
+            self._send(*lines)
+
+    def _send(self, *lines: str, descriptors: Sequence[int] = ()) -> None:
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         message = b"\n".join(line.replace("\n", " ").encode(errors="replace")[:_LINE_BYTES] for line in lines)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel, contextlib.suppress(OSError):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
             channel.settimeout(_PATIENCE_S)
             # not socket.send_fds: up to Python 3.11.2 it ignores the address
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []

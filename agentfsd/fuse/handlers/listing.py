@@ -109,6 +109,7 @@ def _list(
 def untaken(conn: Connection, entry: LookupReply) -> None:
     """Take back the look-up of an entry that did not fit into the answer, or went without attributes."""
     if entry.node_id:
+        conn.nodes.not_taken(entry.node_id)
         forget(conn, entry.node_id, 1)
 
 

@@ -95,6 +95,7 @@ def _end(native: NativeConnection, node_id: int, inode: Inode, believed: int, re
     """
     number = request & ~REPEATED
     if request & REPEATED and number in native.former_ends:
+        native.services.nodes.records.ledger.mark(number, native.former_ends[number])  # the first mark may go meanwhile
         return native.former_ends[number], False
     end = file_data.end_of(native.services, node_id, inode, believed)
     native.services.nodes.records.ledger.mark(number, end)
@@ -119,7 +120,7 @@ def _other_owner(native: NativeConnection, inode: Inode) -> PageOwner | None:
     """Return the page owner if another connection must give back pages before this request is answered, else None."""
     owners = native.services.shared.page_owners
     owner = owners.of(inode) if owners else None
-    return owner if owner is not None and not owner.is_open_to(native.services.cache) else None
+    return owner if owner is not None and not owner.is_open_to(inode, native.services.cache) else None
 
 
 async def _in_turn(

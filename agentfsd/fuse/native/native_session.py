@@ -260,14 +260,14 @@ class NativeSession:
             return
         except Exception as exc:  # noqa: BLE001 - becomes an errno
             code = _code(exc, opcode)
-            if opcode not in _SILENT:
-                self._fail(unique, code)
             self._failed(code, opcode, node_id, pid, began_ns)
+            self._refuse(unique, opcode, code)
             return
         if reply is not None and not isinstance(reply, list):
             self.reactor.start(self._finish, unique, opcode, reply, node_id, pid, began_ns)
             return
         if self._changes.unsettled:
+            reply = [bytes(part) for part in reply] if reply is not None else None  # all reads of a connection share one buffer
             self.reactor.start(self._settle, unique, opcode, reply, self._changes.take_unsettled(), node_id, pid, began_ns)
             return
         if reply is not NO_REPLY:
@@ -338,10 +338,22 @@ class NativeSession:
             reply = await work
         except Exception as exc:  # noqa: BLE001 - becomes an errno
             code = _code(exc, opcode)
-            self._fail(unique, code)
             self._failed(code, opcode, node_id, tid, began_ns)
+            self._refuse(unique, opcode, code)
             return
         await self._settle(unique, opcode, reply, self._changes.take_unsettled(), node_id, tid, began_ns)
+
+    def _refuse(self, unique: int, opcode: int, code: int) -> None:
+        if self._changes.unsettled:
+            self.reactor.start(self._refuse_later, unique, opcode, code, self._changes.take_unsettled())
+        elif opcode not in _SILENT:
+            self._fail(unique, code)
+
+    async def _refuse_later(self, unique: int, opcode: int, code: int, owed: Owed) -> None:
+        """Answer with an errno once other kernels know what the request has changed nevertheless."""
+        await all_taken(owed)
+        if opcode not in _SILENT:
+            self._fail(unique, code)
 
     async def _settle(self, unique: int, opcode: int, reply: Any, owed: Owed, node_id: int, tid: int, began_ns: int) -> None:
         await all_taken(owed)
