@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentfsd.fuse.kernel_nodes import DirNode
+from agentfsd.fuse.kernel_nodes import DirNode, FileNode
 from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native.native_session import IoMode
-from tests.fuse.fake_kernel import ROOT, FakeKernel, unpack_entry
+from tests.fuse.fake_kernel import ROOT, FakeKernel, plus_entries, unpack_entry
 from tests.posix.places import call
 from tests.rounds import rounds
 
@@ -395,3 +395,24 @@ def test_what_such_histories_have_shown(io: IoMode, sequence: list[tuple[Any, ..
 @pytest.mark.parametrize("io", ["cached", "zero-message"])
 def test_content_of_a_removed_file_outlives_the_daemon_while_it_is_open(io: IoMode) -> None:
     check(io, [("write", "a", 0, 4096), ("hold", "a"), ("unlink", "a"), ("unlink", "d/a"), ("die",), ("add", 7), ("die",)])
+
+
+@pytest.mark.parametrize("opcode", [fuse.READDIR, fuse.READDIRPLUS])
+@pytest.mark.parametrize("io", ["cached", "zero-message"])
+def test_listing_that_a_kill_cuts_short_counts_no_look_up_twice(tmp_path: Path, io: IoMode, opcode: int) -> None:
+    kernel = FakeKernel(tmp_path, io).begin()
+    try:
+        nodes = [kernel.create(ROOT, b"name%d" % number) for number in range(20)]
+        handle = fuse.OPEN_OUT.unpack(kernel.get(fuse.OPENDIR, ROOT, fuse.OPEN_IN.pack(0, 0)))[0] if kernel.opens else 0
+        for _ in range(3):
+            kernel.dies_at(1, "after")
+            body = kernel.get(opcode, ROOT, fuse.READ_IN.pack(handle, 0, 700, 0, 0, 0, 0))
+        plus = opcode == fuse.READDIRPLUS
+        listed = [entry.node for entry, _, _ in plus_entries(body)] if plus else []
+        assert not plus or 0 < len(listed) < len(nodes)
+        for node in nodes:
+            found = kernel.connection.nodes[node]
+            assert isinstance(found, FileNode)
+            assert found.lookups == 1 + 3 * (node in listed)
+    finally:
+        kernel.close()

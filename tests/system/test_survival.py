@@ -166,6 +166,48 @@ def test_lock_is_refused_in_the_other_view_all_the_time(mounted: Mounted, holds:
     assert (holder.returncode, probe.wait(60)) == (0, 0)
 
 
+NAMELESS = """
+import os, sys
+fd = os.open("file", os.O_RDWR)
+before = os.pread(fd, 20, 0)
+print("open", flush=True)
+input()
+if sys.argv[1] == "first":
+    os.pwrite(fd, b"written", 0)
+else:
+    assert os.pread(fd, 20, 0) == b"written" + before[7:], os.pread(fd, 20, 0)
+print("done", flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("views", [("namespace", "pid"), ("pid", "namespace")])
+@pytest.mark.parametrize("is_own", [True, False])
+def test_removed_file_that_both_views_have_open_stays_one_file(mounted: Mounted, views: tuple[str, str], is_own: bool) -> None:
+    needs_namespaces()
+    mounted.cli("branch create", "fix")
+    if is_own:
+        assert mounted.start("fix", "sh", "-c", "echo own >file").wait(60) == 0
+    programs = []
+    for name, view in zip(("first", "second"), views, strict=True):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        programs.append(mounted.start("fix", sys.executable, "-c", NAMELESS, name, view=view, **pipes))
+        assert programs[-1].stdout is not None
+        assert programs[-1].stdout.readline() == "open\n"
+    assert mounted.start("fix", "rm", "file").wait(60) == 0
+    kill_daemon(mounted)
+    for program in programs:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdin.write("go on\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "done\n"
+    for program in programs:
+        program.communicate("end\n", timeout=60)
+        assert program.returncode == 0
+    assert mounted.fsck() == []
+
+
 def test_client_goes_on_with_the_next_daemon(mounted: Mounted) -> None:
     with ControlClient.connect(has_keeper(mounted).socket) as daemon:
         daemon.create_branch("before")
