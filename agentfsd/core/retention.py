@@ -17,7 +17,7 @@ _AUTOMATIC = (RUN, SAFETY, MERGE)
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Which snapshots are kept. The defaults are those of the settings: declared_settings.py.
+    """Which snapshots are kept. stored_retention() returns what the settings say, whose defaults declared_settings.py has.
 
     Source: SnapshotRetentionPolicy of the tool operations specification.
     Snapshots that are KEPT or temporary always stay.
@@ -40,6 +40,12 @@ class Retention:
         return (UNNAMED, *_AUTOMATIC, *([] if self.keep_tagged else [TAGGED]), *([] if self.keep_named else [NAMED]))
 
 
+def _automatic_retention(store: Store) -> Retention:
+    """Read how many snapshots that the daemon took by itself are kept of each branch."""
+    count = int(declared_settings.read(store)["retention.automatic_count"])
+    return Retention(max_count=count, max_age_s=0, keep_tagged=False, keep_named=True)
+
+
 def stored_retention(store: Store) -> Retention:
     """Read the retention.* settings."""
     values = declared_settings.read(store)
@@ -55,11 +61,9 @@ class SnapshotRetention:
     """Deletes the snapshots of one overlay that the retention settings do not keep.
 
     Attributes:
-        automatic: How many snapshots that the daemon took by itself are kept of each branch.
         undo_entries: How many operations in the overlay can be undone, the latest ones.
     """
 
-    automatic = Retention(max_count=100, max_age_s=0, keep_tagged=False, keep_named=True)
     undo_entries = 20
 
     def __init__(self, state: OverlayState, refs: Refs, snapshots: Snapshots) -> None:
@@ -98,7 +102,7 @@ class SnapshotRetention:
         Call it after taking an automatic snapshot.
         """
         rows = [row for row in self._state.snapshots.values() if row.branch_id == branch_id]
-        old = {row.id: row for row in _surplus(rows, self.automatic, _AUTOMATIC)}
+        old = {row.id: row for row in _surplus(rows, _automatic_retention(self._state.store), _AUTOMATIC)}
         entries = sorted(self._state.undo_rows.values())
         wanted = {entry.snapshot for entry in entries[-self.undo_entries :]}
         for entry in entries[: -self.undo_entries]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agentfsd.core.overlay_snapshots import RUN, UNNAMED
 from agentfsd.domain_errors import Refusal
 from tests.mounted import Mounted
 from tests.overlays import Opened
@@ -30,6 +31,15 @@ def test_the_readmes_hook_leaves_no_more_than_the_readme_says(mounted: Mounted) 
     assert "  NEW FILES  NEW BYTES  " in mounted.cli("snapshot list").stdout
     assert mounted.json("prune", "--no-keep-named", "--max-age", "0.001s")[0]["name"] == "mine"
     assert names(mounted) == ["main-2"]  # which was to be kept
+
+
+def test_snapshots_of_runs_are_limited_by_a_setting_of_their_own(opened: Opened) -> None:
+    opened.overlay.settings.set("retention.automatic_count", "2")
+    for _ in range(4):
+        opened.overlay.snapshots.create("main", kind=RUN)
+        opened.overlay.snapshots.create("main")
+        opened.overlay.retention.apply(opened.overlay.default_id)
+    assert sorted(found.kind for found in opened.overlay.snapshots.all()) == [RUN, RUN, *[UNNAMED] * 4]
 
 
 def test_a_policy_may_keep_tags(opened: Opened) -> None:
