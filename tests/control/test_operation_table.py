@@ -1,12 +1,16 @@
 """The declarations of control operations: one for each request, and nothing more open than it should be."""
 
+from typing import get_args
+
 import pytest
 
-from agentfs_client import wire
+from agentfs_client import replies, wire
+from agentfs_client.repeatable import REPEATABLE
 from agentfsd.control import audit_notes
 from agentfsd.control.authorization import Claim
 from agentfsd.control.operation_table import OPERATIONS
 from agentfsd.control.peer import Peer
+from agentfsd.core import branch_events
 from agentfsd.domain_errors import Refusal
 from agentfsd.types import Caller
 from tests.overlays import Opened
@@ -21,6 +25,14 @@ FOR_BOUND_PROCESSES = {
 }  # fmt: skip
 
 
+DONE_ONCE = {  # a client does not repeat these after the daemon has died
+    "asks.answer", "branch.create", "branch.delete", "branch.rename", "commit", "commit.end", "discard", "events", "fd.dup",
+    "fd.open", "fd.sync", "file.close", "file.commit", "file.create", "file.delete", "file.mkdir", "file.open", "file.read",
+    "file.rename", "file.write", "gc", "hello", "merge", "prune", "restart", "restore", "rules.change", "shutdown",
+    "snapshot.create", "snapshot.delete", "temporary.keep", "undo",
+}  # fmt: skip
+
+
 def tag(request: type[wire.Request]) -> str:
     return str(request.__struct_config__.tag)
 
@@ -28,6 +40,14 @@ def tag(request: type[wire.Request]) -> str:
 def test_every_request_has_a_declared_operation_and_every_operation_a_request() -> None:
     assert set(OPERATIONS) == set(wire.REQUEST_TYPES)
     assert len({tag(request) for request in wire.REQUEST_TYPES}) == len(wire.REQUEST_TYPES) > 50
+
+
+def test_every_request_is_said_to_be_repeatable_or_not() -> None:
+    assert {tag(request) for request in wire.REQUEST_TYPES} - {tag(request) for request in REPEATABLE} == DONE_ONCE
+
+
+def test_client_knows_the_kinds_of_events() -> None:
+    assert set(get_args(replies.EventKind)) == {*get_args(branch_events.EventKind), "lost"}
 
 
 @pytest.mark.parametrize("request_type", OPERATIONS, ids=tag)
