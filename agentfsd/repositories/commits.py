@@ -331,6 +331,18 @@ class Commits:
                 found[path] = stages | {stage: self._own(merged, path, stage) for stage in marked}
         return found
 
+    def left_open(self, merged: MergedTrees) -> list[Clash]:
+        """Return the conflicts of a merge that is left to people: those of content where there are markers in a file.
+
+        Of a file that each side gave a name of its own, git tells only that.
+        """
+        marked = set()
+        for _, mine, his in merged.twice:
+            for path, stage in ((mine, 2), (his, 3)):
+                if self._has_markers(merged.stages.get(path, {}).get(stage, NOTHING)):
+                    marked.add(path)
+        return [clash._replace(kind="content") if clash.path in marked else clash for clash in merged.clashes]
+
     def _own(self, merged: MergedTrees, path: bytes, stage: int) -> Entry:
         own = self._entry_at(merged.sides[stage - 2], path)
         return own if own.oid else merged.stages[path][stage]

@@ -236,7 +236,7 @@ class Joiner:
             self._refuse_shared(mine, his, merged)
         if merged.stages and not manner.favor and manner.markers:
             joined.tree, joined.stages, joined.theirs, joined.clashes = merged.tree, merged.stages, his, []
-            joined.settled += merged.clashes
+            joined.settled += self._commits.left_open(merged)
             return
         if undecided := merged.undecided(manner.favor):
             joined.clashes = undecided

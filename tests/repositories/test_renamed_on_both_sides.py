@@ -66,6 +66,22 @@ def test_a_file_renamed_to_two_names_gets_the_favoured_one_and_the_lines_of_both
     assert (place / f"of-{winner}").read_text() == "".join(expected)
 
 
+def test_markers_in_a_file_renamed_to_two_names_are_told_of_both(agents: Agents) -> None:
+    move(agents, "one", {"old": "of-one"}, {"of-one": edited(15, "one")})
+    move(agents, "two", {"old": "of-two"}, {"of-two": edited(8, "two")})
+    merged = agents.merge("two", into="one", rules=Rules(markers=True))
+    assert sorted(path for _, path in merged.marked) == [b"of-one", b"of-two"]
+    place = agents.work("one")
+    for name in ("of-one", "of-two"):
+        assert "<<<<<<< " in (place / name).read_text()
+
+
+def test_a_file_renamed_to_two_names_without_markers_is_not_told_of(agents: Agents) -> None:
+    move(agents, "one", {"old": "of-one"}, {})
+    move(agents, "two", {"old": "of-two"}, {})
+    assert agents.merge("two", into="one", rules=Rules(markers=True)).marked == []
+
+
 @both
 def test_a_binary_file_renamed_to_two_names_is_the_favoured_one(agents: Agents, favor: Favor) -> None:
     data = {who: "".join(LINES) + f"\0 {who}\n" for who in ("one", "two")}
