@@ -157,7 +157,7 @@ _DECLARED = (
     Setting("copyup.file_mode", "644", _permissions, "the mode that fixed gives to files, in octal"),
     Setting("copyup.dir_mode", "755", _permissions, "the mode that fixed gives to directories, in octal"),
     Setting("copyup.acl_strategy", "clone", _one_of(*ACL_STRATEGIES),
-            "access list in the same case: clone; drop (as setfacl -b); or map-basic (drop it, and give its rights to the group bits)"),
+            "access list in this case: clone; drop (as setfacl -b); or map-basic (drop, and give its rights to the group)"),
     Setting("confine", "workspace", _one_of(*CONFINE_PROFILES),
             "how `run` confines a command without --confine: off, workspace or strict"),
     Setting("confine.branches", "", _profiles_of_branches,
