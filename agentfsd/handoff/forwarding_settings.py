@@ -49,14 +49,15 @@ def _words(value: str) -> str:
 
 
 _DECLARED = (
-    Setting("enabled", "off", _switch, "on: programs get real descriptors; off: none does"),
-    Setting("eager_upperization", "on", _switch, "on: who only reads gets the branch's own content, too, copied up for this"),
+    Setting("enabled", "off", _switch, "on: programs get real descriptors; off: they do not"),
+    Setting("eager_upperization", "on", _switch,
+            "on: a file is copied up even for a program that only reads, so that it sees later changes"),
     Setting("max_copy_bytes", str(64 * _MIB), _number_of_bytes,
-            "how much is copied for this where blocks cannot be shared, such as 64M"),
+            "the most that is copied for a descriptor where blocks cannot be shared, such as 64M"),
     Setting("require_reflink", "off", _switch, "on: nothing is copied"),
     Setting("min_read_bytes", str(_MIB), _number_of_bytes,
-            "a program that only reads less than this gets no descriptor, such as 1M"),
-    Setting("allow", "", _words, "the programs, by path or name, with * and ?; empty: every one"),
+            "the size of a file below which a program that only reads gets no descriptor, such as 1M"),
+    Setting("allow", "", _words, "the programs that get descriptors, by path or name, with * and ?; empty: all"),
 )  # fmt: skip
 SETTINGS = {setting.name: setting for setting in _DECLARED}
 

@@ -59,7 +59,7 @@ class DaemonOperations(BranchOperations, HistoryOperations, RuleOperations, Desc
 
     @operation
     def restart(self) -> Question[None]:
-        """Ask the daemon to be replaced. Returns when the next one is ready; it takes over a moment later."""
+        """Ask the daemon to let another one take over. Returns when the next daemon is ready; it takes over a moment later."""
         return ask(wire.Restart(), wire.Done, no_result)
 
     @operation

@@ -125,7 +125,7 @@ class RefusedCount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Requests to the mount of one kind that were refused.
 
     ``op`` is the FUSE operation, ``why`` the errno's name, ``command`` the process's command name, "" if unknown. ``path`` is the
-    file or directory; the directory for a name that was to be made or removed.
+    file or directory; the directory for a name that was to be created or removed.
     """
 
     op: str
@@ -196,7 +196,7 @@ class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A path that the target and ``source`` had both changed, and that ours, theirs or union decided.
 
     ``kind``: as in Conflict, or markers (conflict markers were left in the file), or ignored (git ignores the file on both sides,
-    and it stays as the target has it). ``winner``: the branch that has it its way; "" for both.
+    and it stays as the target has it). ``winner``: the branch whose change won; "" if both did.
     """
 
     source: str
@@ -205,7 +205,7 @@ class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class UndoEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds what was before.
+    """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds the previous state.
 
     ``committed``: a branch that was committed into the real directory later, which stays as it is; "" if none was.
     """

@@ -118,7 +118,7 @@ def ask(
 def ask_for_descriptor(
     request: wire.Request, expected: type[_R], take: Callable[[_R, int], _T], *, descriptors: Sequence[int] = ()
 ) -> Question[_T]:
-    """Make a Question whose reply carries a descriptor. Whoever gets the result of *take* closes the descriptor."""
+    """Make a Question whose reply carries a descriptor. The caller that gets the result of *take* closes the descriptor."""
     return Question(request, expected, take, descriptors=descriptors, brings_descriptors=1)
 
 

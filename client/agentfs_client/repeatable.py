@@ -1,4 +1,4 @@
-"""Which requests may be sent again when the daemon died before it had answered: doing them twice is doing them once."""
+"""The requests that may be sent again if the daemon died before it answered: doing them twice has the same effect as once."""
 
 from agentfs_client import wire
 

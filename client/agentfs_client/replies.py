@@ -177,7 +177,7 @@ class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
 
 
 class UndoLogReply(Reply, frozen=True, kw_only=True, tag="deeds"):
-    """What was undone, or what can be, the last first."""
+    """What was undone or can be undone, newest first."""
 
     entries: list[UndoEntry] = msgspec.field(name="deeds")
 
@@ -192,13 +192,13 @@ class PolicyReply(Reply, frozen=True, kw_only=True, tag="policy"):
 
 
 class RulesReply(Reply, frozen=True, kw_only=True, tag="rules"):
-    """Rules in the order in which they count: the last one that matches a path decides. After a change: those changed."""
+    """Rules in the order in which they count: the last one that matches a path decides. After a change: the changed rules."""
 
     rules: list[RuleInScope]
 
 
 class AsksReply(Reply, frozen=True, kw_only=True, tag="asks"):
-    """The questions that wait, the oldest first; after an answer: the question that it was for."""
+    """The waiting questions, oldest first. After an answer: the question that it answered."""
 
     asks: list[PathQuestion]
 

@@ -307,8 +307,8 @@ class PolicySet(Request, frozen=True, kw_only=True, tag="policy.set"):
 class RulesList(Request, frozen=True, kw_only=True, tag="rules.list"):
     """Ask for the rules by path.
 
-    ``branch`` None means those of every scope, or for a bound caller those that hold for it; of a branch, those that hold for
-    processes bound to it.
+    ``branch`` None means the rules of every scope, or for a bound caller the rules that hold for it. With a branch, the reply has
+    the rules that hold for processes bound to it.
     """
 
     branch: str | None = None
@@ -317,9 +317,9 @@ class RulesList(Request, frozen=True, kw_only=True, tag="rules.list"):
 class RulesChange(Request, frozen=True, kw_only=True, tag="rules.change"):
     """Add or remove rules of one scope.
 
-    The scope is ``branch``; or, if that is None, the bound processes of all branches; or, with ``everybody``, every process.
-    A rule is a verb (hide, deny, ask, ro, allow) and a pattern as in .gitignore: ``deny secrets/**``. The last one that matches
-    counts. The rule ``secrets`` stands for many, which are about files that usually hold passwords and keys. A rule that is
+    The scope is ``branch``; or, if that is None, the bound processes of all branches; or, with ``everybody``, every process. A
+    rule is a verb (hide, deny, ask, ro, allow) and a pattern as in .gitignore: ``deny secrets/**``. The last rule that matches a
+    path decides. The rule ``secrets`` stands for many rules about files that usually hold passwords and keys. A rule that is
     added again moves to the end.
     """
 
@@ -330,7 +330,7 @@ class RulesChange(Request, frozen=True, kw_only=True, tag="rules.change"):
 
 
 class RulesTest(Request, frozen=True, kw_only=True, tag="rules.test"):
-    """Ask what the rules say about paths, relative to the root; one that ends with a slash is a directory. ``branch`` as in
+    """Ask what the rules say about paths, relative to the root. A path that ends with a slash is a directory. ``branch`` as in
     RulesList; None means main for an unbound caller.
     """
 
@@ -339,9 +339,10 @@ class RulesTest(Request, frozen=True, kw_only=True, tag="rules.test"):
 
 
 class AsksList(Request, frozen=True, kw_only=True, tag="asks.list"):
-    """Ask which processes wait for an answer because a rule says ``ask``. A bound caller sees those of its own branch.
+    """Ask which processes wait for an answer because a rule says ``ask``. A bound caller sees only processes of its own branch.
 
-    With ``wait``, the reply comes as soon as one waits that is not in ``known``; through the control file after a second at most.
+    With ``wait``, the daemon replies as soon as a question waits that is not in ``known``; through the control file after a
+    second at most.
     """
 
     branch: str | None = None
@@ -377,7 +378,7 @@ class Fsck(LongRequest, frozen=True, kw_only=True, tag="fsck"):
 
 
 class Events(Request, frozen=True, kw_only=True, tag="events"):
-    """Subscribe to the events of a branch. Through the control file it comes after a second at most.
+    """Subscribe to the events of a branch. Through the control file the reply comes after a second at most.
 
     The daemon sends EventsOk at once, then Events until the client closes its end, or Done if the branch is deleted. ``branch``
     None means every branch, or for a bound caller its own.

@@ -52,14 +52,14 @@ class RuleOperations:
 
     @operation
     def test_rules(self, paths: Sequence[str], branch: str | None = None) -> Question[list[wire.PathVerdict]]:
-        """Return what the rules of a branch say about paths. One that ends with a slash is a directory."""
+        """Return what the rules of a branch say about paths. A path that ends with a slash is a directory."""
         return ask(wire.RulesTest(paths=list(paths), branch=branch), wire.VerdictsReply, lambda reply: reply.verdicts)
 
     @operation
     def list_asks(
         self, branch: str | None = None, *, wait: bool = False, known: Sequence[int] = ()
     ) -> Question[list[wire.PathQuestion]]:
-        """Return the processes that wait for an answer. With *wait*, return once there is one that is not in *known*.
+        """Return the processes that wait for an answer. With *wait*, return once a process waits that is not in *known*.
 
         Through the control file this returns after a second at most, perhaps without a new one.
         """

@@ -123,7 +123,8 @@ class FdOpen(FileRequest, frozen=True, kw_only=True, tag="fd.open"):
 class FdDup(Request, frozen=True, kw_only=True, tag="fd.dup"):
     """Ask for a real descriptor of the file behind another one, which the request carries. On the socket only.
 
-    That one belongs to the mount, or came from fd.open. The new descriptor has its own offset and the same access mode.
+    The other descriptor belongs to the mount, or came from fd.open. The new descriptor has its own offset and the same access
+    mode.
     """
 
     require_reflink: bool = False

@@ -20,8 +20,8 @@ from agentfsd.cli.output import printing
 def asks(ctx: click.Context, named: str | None, as_json: bool) -> None:
     """Show and answer processes that wait for permission.
 
-    A rule says `ask` about the path that such a process wants to use (see `agentfsd rules`). Its system call waits for the
-    answer, at most as long as the setting asks.timeout says; then it is denied.
+    A process waits if a rule says `ask` about the path that it wants to use (see `agentfsd rules`). Its system call waits for the
+    answer. After the time in the setting asks.timeout, the daemon denies it.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def answer(number: int, answer: str, lasts: str, named: str | None) -> None:
 def follow(branch: str | None, named: str | None) -> None:
     """Wait for questions and answer them one by one.
 
-    On a terminal each question takes one letter and Enter. Elsewhere they are only printed. Ends with Ctrl-C.
+    On a terminal, answer each question with one letter and Enter. Elsewhere the questions are only printed. End with Ctrl-C.
 
     \b
     Example:

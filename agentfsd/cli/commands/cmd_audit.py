@@ -50,9 +50,9 @@ def audit(
     Each line names the time, the user, the process, the kind of change, the branch and the path. Without BRANCH, it covers all
     branches. It also shows requests that change no branch: policy, interpose, prune, gc, unmount, and refused requests.
 
-    The daemon keeps the entries with the state, across restarts, up to 16 MiB: `agentfsd policy set audit.max_bytes 64M`
-    changes the limit, `audit.enabled no` ends the trail. If entries are missing, a line says so: after `kill -9` of the daemon
-    the last second, or entries for which the disk had no room. A file that a process writes all the time gets one entry a
+    The daemon keeps the entries with the state, across restarts, up to 16 MiB: `agentfsd policy set audit.max_bytes 64M` changes
+    the limit, and `audit.enabled no` switches the trail off. If entries are missing, a line says so: after `kill -9` of the
+    daemon the last second, or entries for which the disk had no room. A file that a process writes all the time gets one entry a
     second.
 
     The trail does not show reads, nor changes that others make in the real directory. Writes through a mapping, or past the

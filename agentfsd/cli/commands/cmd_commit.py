@@ -29,9 +29,9 @@ def commit(
 ) -> None:  # fmt: skip
     """Apply a branch's changes to what it was made from.
 
-    The target is the branch that BRANCH was made from. It is the real directory if that branch held no changes, as main does at
-    first, and for main itself. Without BRANCH, it commits the branch that you are in. With PATHs, it commits only these files,
-    and directories with everything below them.
+    The target is the branch that BRANCH was made from. If that branch held no changes (as main does at first), or if BRANCH is
+    main, the target is the real directory. Without BRANCH, it commits the branch that you are in. With PATHs, it commits only
+    these files, and directories with everything below them.
 
     A conflict is a path that also changed in the target, or a file that your own programs would execute: git hooks and
     configuration, settings of editors and agents, setuid programs. If there is a conflict, nothing is written, the conflicts are

@@ -47,8 +47,8 @@ def export(
     """Write a branch or snapshot to a directory, a ZIP or git.
 
     TARGET is a new or empty directory, or a file that ends in .zip. The export keeps modes, owners, times, extended attributes,
-    links and holes; a ZIP has them in fields of our own, which other programs ignore. A branch is exported as it is at the
-    beginning.
+    links and holes; a ZIP has them in additional fields, which other programs ignore. A branch is exported in the state that it
+    has at the beginning.
 
     With --git, each snapshot becomes a commit with its author, time and tag. Branches become git branches, and names of
     snapshots become git tags. Without REF, all branches and snapshots are exported. Commits that REPO already has are not

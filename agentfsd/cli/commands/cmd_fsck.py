@@ -24,9 +24,9 @@ def fsck(
 ) -> None:  # fmt: skip
     """Check that everything stored is sound.
 
-    It repairs nothing unless you ask for it. A state directory that is not mounted is first recovered as a mount would do it:
-    work that a kill left half done is removed. A damaged state is left as it is. --repair keeps whatever can be read. It moves
-    the damaged metadata to STATE/damaged-TIME, and sets aside contents that belong to no file.
+    It repairs nothing unless you ask for it. It first recovers a state directory that is not mounted, as a mount would: it
+    removes work that a kill left half done. It does not change a damaged state. --repair keeps everything that can be read. It
+    moves the damaged metadata to STATE/damaged-TIME, and sets aside contents that belong to no file.
 
     \b
     Example:

@@ -16,8 +16,9 @@ from agentfsd.control import status_text
 def log(ref: str | None, named: str | None, as_json: bool) -> None:
     """Show the history of branches and snapshots as a graph.
 
-    The newest state comes first. With REF, it shows only the snapshots that led to REF. A branch has the number of changes that
-    `branch list` shows; none if counting them by path takes long. A snapshot has what was stored since the snapshot before.
+    The newest state comes first. With REF, it shows only the snapshots that led to REF. For a branch, it shows the number of
+    changes as `branch list` does, or no number if counting by path takes long. For a snapshot, it shows what was stored since the
+    previous snapshot.
 
     \b
     Example:

@@ -47,7 +47,7 @@ def merge(
 ) -> None:  # fmt: skip
     """Merge branches or snapshots into a branch.
 
-    The target is DST, or the branch named by --into. If there is only SRC, it is the branch that you are in.
+    The target is DST, or the branch named by --into. With a single SRC and no DST, it is the branch that you are in.
 
     A conflict is a path that both sides changed in ways that cannot be combined. A SRC with a conflict is not merged at all; the
     conflicts are listed, and the exit code is 1. The other SRCs are merged. `agentfsd undo` takes a merge back.

@@ -23,8 +23,8 @@ def prune(
 ) -> None:  # fmt: skip
     """Delete snapshots that are too many or too old.
 
-    An option that is not given defaults to the setting retention.* of `agentfsd policy`. Snapshots that were taken with
-    `snapshot create --keep` always stay.
+    Each option defaults to its setting retention.* of `agentfsd policy`. Snapshots that were taken with `snapshot create --keep`
+    always stay.
 
     \b
     Example:

@@ -18,8 +18,8 @@ _PATIENCE_S, _LOOK_S = 60.0, 0.01
 def restart(named: str | None) -> None:
     """Replace the daemon of a mount, for an update.
 
-    The next daemon is of the installed version. Nothing is unmounted, and no program needs to end: what it asks of the mount
-    meanwhile is answered a moment later, by the next daemon. If the next daemon cannot start, the present one goes on.
+    The next daemon runs the installed version. Nothing is unmounted, and no program needs to end: requests to the mount wait a
+    moment, and the next daemon answers them. If the next daemon cannot start, the present one goes on.
 
     \b
     Example:

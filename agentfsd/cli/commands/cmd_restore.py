@@ -23,8 +23,8 @@ def restore(ref: str, paths: tuple[bytes, ...], branch: str | None, named: str |
     """Put a branch, or only PATHs, back to a snapshot.
 
     PATHs are files, or directories with everything below them. Restoring a whole branch takes no time. Processes in the branch
-    see the restored files at once; files that they have open keep their content. `agentfsd undo` undoes it. If REF is a tag, it
-    means the newest snapshot of BRANCH with this tag, else the newest of any branch.
+    see the restored files at once; files that they have open keep their content. `agentfsd undo` takes the restore back. If REF
+    is a tag, it means the newest snapshot of BRANCH with this tag, else the newest of any branch.
 
     \b
     Example:

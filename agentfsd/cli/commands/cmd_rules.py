@@ -35,7 +35,7 @@ def _scope_options(command: _F) -> _F:
 
 @click.group(cls=Group, invoke_without_command=True)
 @click.option(
-    "-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="Those that hold in this branch."
+    "-b", "--branch", metavar="BRANCH", shell_complete=shell_completion.branches, help="Only rules that hold in this branch."
 )
 @mount_option
 @json_option
@@ -43,13 +43,13 @@ def _scope_options(command: _F) -> _F:
 def rules(ctx: click.Context, branch: str | None, named: str | None, as_json: bool) -> None:
     """Keep agents from paths: list and change rules.
 
-    They say what agents may not see, read or change. A rule is a verb and a pattern as in .gitignore; the last one that
-    matches a path decides. What it says of a directory holds for everything below.
+    Rules say what agents may not see, read or change. A rule is a verb and a pattern as in .gitignore; the last one that matches
+    a path decides. A rule about a directory holds for everything below it.
 
     \b
       hide   the path does not exist
-      deny   the path is seen, but cannot be read or changed
-      ask    somebody is asked at each use
+      deny   the path is visible, but cannot be read or changed
+      ask    each use waits until somebody allows it
       ro     the path can be read, not changed
       allow  an exception to rules before it
 
@@ -83,10 +83,10 @@ def rules(ctx: click.Context, branch: str | None, named: str | None, as_json: bo
 def add(texts: tuple[str, ...], branch: str | None, everybody: bool, named: str | None) -> None:
     """Add rules.
 
-    The word `secrets` adds those for files that usually hold passwords and keys.
-    Each RULE is 'VERB PATTERN'; or begin with the verb, and patterns follow. Quote patterns, so that the shell leaves them alone.
-    A rule that is there already moves to the end. They take effect at once, also for running commands; those about files
-    outside the workspace, for the next `run`.
+    The word `secrets` adds rules about files that usually hold passwords and keys. Each RULE is 'VERB PATTERN'. Or give the verb
+    first, and then the patterns. Quote patterns, so that the shell leaves them alone. A rule that already exists moves to the
+    end. Rules take effect at once, also for running commands. Rules about files outside the workspace take effect at the next
+    `run`.
 
     \b
     Example:
@@ -103,7 +103,7 @@ def add(texts: tuple[str, ...], branch: str | None, everybody: bool, named: str 
 @_scope_options
 @mount_option
 def remove(texts: tuple[str, ...], branch: str | None, everybody: bool, named: str | None) -> None:
-    """Remove rules. Each RULE is as for `add`.
+    """Remove rules. Give each RULE as for `add`.
 
     \b
     Example:
@@ -122,11 +122,10 @@ def remove(texts: tuple[str, ...], branch: str | None, everybody: bool, named: s
 @mount_option
 @json_option
 def test(paths: tuple[str, ...], branch: str | None, named: str | None, as_json: bool) -> None:
-    """Say what the rules make of paths.
+    """Show which rule decides about a path.
 
-    It says what holds for processes in a branch. Outside all branches, only rules with --everybody hold. Paths are relative
-    to the root of the workspace, whether they exist or not. One that ends with a slash is a directory. The rule shown is the
-    one that decides.
+    The answer is for processes in a branch. Outside all branches, only rules with --everybody hold. Paths are relative to the
+    root of the workspace, whether they exist or not. A path that ends with a slash is a directory.
 
     \b
     Example:

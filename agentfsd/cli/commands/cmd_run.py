@@ -80,9 +80,11 @@ _branch_options = (
         "--report",
         "report",
         flag_value="text",
-        help="Then report on standard error what was refused, and what changed elsewhere.",
+        help="After the command, report on standard error what was refused, and what changed elsewhere.",
     ),
-    click.option("--json", "report", flag_value="json", help="Report that as one line of JSON, the last of standard error."),
+    click.option(
+        "--json", "report", flag_value="json", help="Print that report as one line of JSON, the last of standard error."
+    ),
 )
 
 

@@ -42,12 +42,12 @@ def show_snapshots(snapshots: list[wire.BranchSnapshot], as_json: bool) -> None:
     help="The branch; by default the one you are in.",
 )
 @click.option("--tag", default="", help="A label. As a ref, it means the newest snapshot with this tag.")
-@click.option("--keep", is_flag=True, help="Never delete it by age or number: only `snapshot delete` does.")
+@click.option("--keep", is_flag=True, help="Keep it at any age and number: only `snapshot delete` deletes it.")
 @mount_option
 def create(name: str | None, branch: str | None, tag: str, keep: bool, named: str | None) -> None:
     """Take a snapshot of a branch.
 
-    This takes no time, however large the workspace is. A snapshot with a NAME is kept. One without a NAME, even with a
+    This takes no time, however large the workspace is. A snapshot with a NAME is kept. A snapshot without a NAME, even with a
     tag, is deleted when the branch has more snapshots than the setting retention.max_count allows (see `agentfsd policy`).
 
     \b
@@ -68,8 +68,8 @@ def create(name: str | None, branch: str | None, tag: str, keep: bool, named: st
 def list_(branch: str | None, named: str | None, as_json: bool) -> None:
     """List snapshots, oldest first.
 
-    NEW FILES and NEW BYTES count what the branch stored since the snapshot before: 0 if nothing changed after that one.
-    `agentfsd diff SNAPSHOT` shows all in which a snapshot differs from the real directory.
+    NEW FILES and NEW BYTES count what the branch stored since the previous snapshot: 0 if nothing changed. `agentfsd diff
+    SNAPSHOT` shows all differences between the real directory and a snapshot.
 
     \b
     Example:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def ui(session: str | None, writable: bool, opening: bool, host: str | None, port: int, named: str | None) -> None:
     """Show an overlay in a browser.
 
-    The pages show who works in which branch, what changed, any two states side by side, the history, and what happens now.
-    With SESSION (ID.jsonl or ID.fs.zip), they show the files that an agent's session left.
+    The pages show which process works in which branch, what changed, any two states side by side, the history, and changes as
+    they happen. With SESSION (ID.jsonl or ID.fs.zip), they show the files that an agent's session left.
 
     The command prints an address with a secret token, and serves the pages to this machine only, until Ctrl-C. On any page, the
     key ? lists the keys.

@@ -1,11 +1,13 @@
-"""What a shell in a container runs to answer for files: POSIX sh, and stat, find, dd, readlink, tar, xargs as coreutils,
-findutils and busybox have them. It must never read more than it was sent, nor leave a temporary file when it ends.
+"""The script that a shell in a container runs to answer requests about files. It uses POSIX sh, and stat, find, dd, readlink,
+tar, xargs as coreutils, findutils and busybox have them. It must never read more than it was sent, nor leave a temporary file
+when it ends.
 
-A request is one line, a command of those below; data follow where the command says how many bytes. The answer is whatever it
-prints, then the end mark and a status: ``0``, the name of an errno, ``ESCAPE``, or ``FAILED`` (standard error says why).
+A request is one line, a command of those below; data follow where the command says how many bytes. The answer is the output of
+the command, then the end mark and a status: ``0``, the name of an errno, ``ESCAPE``, or ``FAILED`` (standard error says why).
 
-Paths come as a directory and a name in it. ``enter`` goes to the directory and looks where that is: from then on the shell holds
-it, and whoever exchanges a directory for a symlink meanwhile changes nothing. Only a symlink at the end is resolved by its name.
+Paths come as a directory and a name in it. ``enter`` goes to the directory and checks where it is. From then on the shell holds
+the directory, so a process that replaces a directory by a symlink meanwhile has no effect. Only a symlink at the end of a path is
+resolved by its name.
 """
 
 # File descriptors: 3 requests, 4 the file being read, 5 the temporary file being written.

@@ -87,7 +87,7 @@ def _write(path: str, beneath: Descent, index: Index) -> list[SnapshotEntry]:
 def _add(
     tar: tarfile.TarFile, beneath: Descent, entry: SnapshotEntry, horizon_ns: int, firsts: dict[int, SnapshotEntry]
 ) -> SnapshotEntry | None:
-    """The entry as it went into the tar file; None when it was gone."""
+    """Add an entry to the tar file. Return it as it was then; None if it no longer exists."""
     first = firsts.get(entry.group)
     if first is not None:
         info = _header(entry)
@@ -126,7 +126,7 @@ def _header(entry: SnapshotEntry) -> tarfile.TarInfo:
 
 
 class _Exactly:
-    """A file of the size that the header says, whatever becomes of it meanwhile: cut, or filled up with zeros."""
+    """A file with exactly the size in the header. If the file changes meanwhile, it is cut, or filled up with zeros."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd, self._left = fd, size

@@ -119,8 +119,9 @@ class DirectorySnapshots:
         return snapshot
 
     def restore(self, snapshot: FilesystemSnapshot) -> None:
-        """SnapshotRestoreError, and the directory is as it was, unless the message says otherwise. An empty directory can be made
-        equal to a snapshot of any other; one with something in it only to its own."""
+        """Restore a snapshot. After a SnapshotRestoreError the directory is as it was, unless the message says otherwise. An
+        empty directory accepts a snapshot of any directory; a directory with content accepts only its own.
+        """
         with self._lock, _as(SnapshotRestoreError, f"Failed to restore snapshot {snapshot.snapshot_id}"):
             if os.path.realpath(snapshot.root_path) != self._root and os.listdir(self._root):
                 raise SnapshotIncompatibleError(

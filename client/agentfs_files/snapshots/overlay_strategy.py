@@ -1,16 +1,16 @@
 """Snapshots as frozen layers: the directory gets an overlayfs mounted on it, and each snapshot freezes what was written since.
 
-Taking and restoring cost a mount and a look at the names, however large the files. What was in the directory before is the lowest
-layer; it stays where it is, covered, and ``close`` writes the present state into it. A layer may be frozen only when nobody can
-write to it any more. So taking (when something has changed), restoring and closing are refused
+Taking and restoring cost a mount and a scan of the names, for files of any size. The original content of the directory is the
+lowest layer. It stays where it is, covered by the mount, and ``close`` writes the present state into it. A layer may be frozen
+only when no process can write to it any more. So taking (if something has changed), restoring and closing are refused
 
 * while a process stands in the directory or has anything open there, since the old mount would live on with it;
 * while that mount is also in a mount namespace which unmounting does not reach, such as a container's;
 * at first also while the directory, or a part of it, is mounted elsewhere.
 
-overlayfs's own limits: a hard link parts from its other names when it is written to; in a mount namespace that our mounts do not
-reach the lowest layer is seen. Only root may mount, and the storage must be able to hold layers (not on an overlayfs itself).
-While layers are exchanged, which takes a millisecond, the directory shows its lowest layer.
+overlayfs has its own limits: a write to a hard link separates it from its other names, and a mount namespace that our mounts do
+not reach shows the lowest layer. Only root may mount, and the storage must support layers (it cannot be on an overlayfs). While
+layers are exchanged, which takes a millisecond, the directory shows its lowest layer.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Snapshots that are directory trees in the storage: the common half of the strategies reflink and copy.
 
-A snapshot is a directory with a manifest and a tree. A file that has not changed since the snapshot before is one more name of
-that snapshot's file, so that nothing is copied twice.
+A snapshot is a directory with a manifest and a tree. A file that has not changed since the previous snapshot is another name
+(hard link) of that snapshot's file, so that nothing is copied twice.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class TreeStrategy(IndexedStrategy):
 
     @abstractmethod
     def clone(self, source: int, target: int) -> None:
-        """Fills an empty file of the storage with one of the root."""
+        """Fill an empty file of the storage with the content of a file of the root."""
 
     def keep(self, beneath: Descent, snapshot_id: UUID, tag: str | None, index: Index) -> tuple[str, list[SnapshotEntry]]:
         with new_place(self.home, snapshot_id) as place:
@@ -50,7 +50,7 @@ class TreeStrategy(IndexedStrategy):
 
     @contextlib.contextmanager
     def _base(self, index: Index) -> Iterator[Descent | None]:
-        """The tree of the snapshot that the index is about."""
+        """Yield the tree of the snapshot that the index describes; None if there is none."""
         tree = os.path.join(index.ref, "tree")
         if not is_place(self.home, index.ref) or not os.path.isdir(tree):
             yield None
@@ -70,7 +70,7 @@ class TreeStrategy(IndexedStrategy):
 
 
 class _Taking:
-    """One snapshot while it is taken."""
+    """A snapshot that is being taken."""
 
     def __init__(
         self, strategy: TreeStrategy, beneath: Descent, target: Descent, base: Descent | None, index: Index, snapshot_id: UUID
@@ -118,7 +118,7 @@ class _Taking:
         return True
 
     def _copy(self, entry: SnapshotEntry) -> SnapshotEntry | None:
-        """The entry as it was while it was copied."""
+        """Copy a file and return its entry as of the copy."""
         fd = self._builder.create(entry)
         try:
             kept = capture(self._beneath, entry.path, self._scan.horizon_ns, lambda source: self._clone(source, fd))
@@ -139,7 +139,7 @@ class _Taking:
 
 
 def fill_from(tree: str, files: Sequence[SnapshotEntry], into: Into) -> None:
-    """Has files share their blocks with those of a tree, or copies them."""
+    """Fill files with the contents of a tree: share blocks, or copy."""
     with opened(tree) as beneath:
         for entry in files:
             with into(entry) as target, _kept(beneath, entry) as source:

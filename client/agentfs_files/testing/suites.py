@@ -1,12 +1,12 @@
-"""Test suites that any backend can be run against, with pytest; this package's own backends are.
+"""Test suites that any backend can run with pytest. This package's own backends pass them.
 
     class TestMine(FilesystemValidationSuite):
         @pytest.fixture
         def fs(self, tmp_path):
             return MyFilesystem(tmp_path)
 
-Each test gets an empty file system. Further fixtures, ``read_only_fs`` and ``mounted_fs``, and the class attributes of
-`suite_settings.Settings` are the subclass's to override; tests of what a backend does not have are skipped, and say why.
+Each test gets an empty file system. A subclass can override the fixtures ``read_only_fs`` and ``mounted_fs``, and the class
+attributes of `suite_settings.Settings`. Tests of features that a backend lacks are skipped, and say why.
 """
 
 from abc import ABC, abstractmethod
@@ -75,7 +75,7 @@ class FilesystemValidationSuite(
     DiffTests,
     ArchiveTests,
 ):
-    """The whole protocol, with its streams. Source: the file system protocol, version 3, Testing."""
+    """Tests of the whole protocol, including streams. Source: the file system protocol, version 3, Testing."""
 
     @pytest.fixture
     def fs(self) -> Filesystem:
@@ -95,12 +95,13 @@ class FilesystemProtocolTests(
     DiffTests,
     ABC,
 ):
-    """The operations on text, with a factory instead of a fixture: a backend without bytes and streams passes, too. Source: the
-    file system protocol, version 1, Testing."""
+    """Tests of the operations on text, with a factory instead of a fixture. A backend without bytes and streams passes them, too.
+    Source: the file system protocol, version 1, Testing.
+    """
 
     @abstractmethod
     def create_filesystem(self) -> Any:
-        """An empty file system that can be written; closed after the test where it has close()."""
+        """Return an empty file system that can be written. If it has close(), it is closed after the test."""
 
     @pytest.fixture
     def fs(self) -> Iterator[Filesystem]:

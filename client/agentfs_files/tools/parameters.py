@@ -1,4 +1,6 @@
-"""What the tools take. Descriptions are for the model; unknown fields are refused, so that no typing error passes in silence."""
+"""The parameters of the tools. Descriptions are for the model. Unknown fields are refused, so that typing errors do not go
+unnoticed.
+"""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""ls and read_file: looking at one directory, and at a window of one file."""
+"""ls and read_file: show one directory, or a window of one file."""
 
 from agentfs_files.filesystem.file_results import FileEntry
 from agentfs_files.filesystem.filesystem_protocol import Filesystem

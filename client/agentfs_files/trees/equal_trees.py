@@ -25,10 +25,10 @@ def make_equal(
     total: int = 0,
     keep: Callable[[bytes], bool] = lambda path: False,
 ) -> list[str]:
-    """Returns what could not be said here for want of permission: a path and what it lacks, each.
+    """Make a directory equal to a source. Return what could not be set for lack of permission, each with its path.
 
-    Paths for which *keep* is true are neither removed nor written. An error leaves the target half done: work on one that
-    nobody uses yet.
+    Paths for which *keep* is true are neither removed nor written. An error leaves the target half done, so pass a target that is
+    not in use yet.
     """
     fd = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     writer = _Writer(fd, source, keep)

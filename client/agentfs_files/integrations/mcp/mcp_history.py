@@ -66,7 +66,7 @@ class GitDiffing(Protocol):
 
 
 class TakeSnapshot(McpTool, frozen=True):
-    """Fix the state of all files as it is now, so that restore can bring it back. Take one before a risky change."""
+    """Record the present state of all files, so that restore can bring it back. Take a snapshot before a risky change."""
 
     name: ClassVar[str] = "snapshot"
     title: ClassVar[str] = "Take a snapshot"
@@ -82,7 +82,7 @@ class TakeSnapshot(McpTool, frozen=True):
 
 
 class RestoreSnapshot(McpTool, frozen=True):
-    """Put all files back to a snapshot: what was made since goes, what was changed or deleted since is as it was."""
+    """Put all files back to a snapshot: delete files created since then, and restore changed and deleted files."""
 
     name: ClassVar[str] = "restore"
     title: ClassVar[str] = "Go back to a snapshot"
@@ -102,7 +102,7 @@ class RestoreSnapshot(McpTool, frozen=True):
 
 
 class ListSnapshots(McpTool, frozen=True):
-    """List the snapshots there are, the newest first: id, time, tag."""
+    """List all snapshots, newest first: id, time, tag."""
 
     name: ClassVar[str] = "list_snapshots"
     title: ClassVar[str] = "List snapshots"
@@ -136,8 +136,9 @@ class DiffSnapshot(McpTool, frozen=True):
 
 class DiffWithPatch(McpTool, frozen=True):
     """Show what changed between two snapshots, or up to now: a line for each file with A (added), M (modified) or D (deleted), or
-    with patch=true a patch as git shows it. Without arguments: all that was ever changed in this workspace. Commits are told in a
-    sentence; git's own files are not listed, unless all=true."""
+    with patch=true a patch as git shows it. Without arguments: everything that was ever changed in this workspace. A sentence
+    describes commits; git's own files are listed only with all=true.
+    """
 
     name: ClassVar[str] = "diff"
     title: ClassVar[str] = "Show what changed"

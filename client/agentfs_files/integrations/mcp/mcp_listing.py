@@ -21,7 +21,7 @@ Excluded = Callable[[str], bool]
 
 
 class ListDirectory(McpTool, frozen=True):
-    """List what is in a directory, one name on a line after [DIR] or [FILE], sorted by name."""
+    """List a directory, sorted by name: one name on a line, after [DIR] or [FILE]."""
 
     name: ClassVar[str] = "list_directory"
     title: ClassVar[str] = "List a directory"
@@ -33,7 +33,7 @@ class ListDirectory(McpTool, frozen=True):
 
 
 class ListDirectoryWithSizes(McpTool, frozen=True):
-    """List what is in a directory with the sizes of files, sorted by name or the largest first, and how much it is together."""
+    """List a directory with the sizes of files, sorted by name or largest first, and with their total size."""
 
     name: ClassVar[str] = "list_directory_with_sizes"
     title: ClassVar[str] = "List a directory with sizes"
@@ -56,8 +56,9 @@ class ListDirectoryWithSizes(McpTool, frozen=True):
 
 
 class DirectoryTree(McpTool, frozen=True):
-    """Show a directory with all that is beneath it, as a JSON array of {name, type: file or directory, children}. Files have no
-    children. What is behind a symlink to a directory is not shown."""
+    """Show a directory with everything beneath it, as a JSON array of {name, type: file or directory, children}. Files have no
+    children. Symlinks to directories are not followed.
+    """
 
     name: ClassVar[str] = "directory_tree"
     title: ClassVar[str] = "Show a directory tree"
@@ -74,8 +75,9 @@ class DirectoryTree(McpTool, frozen=True):
 
 
 class SearchFiles(McpTool, frozen=True):
-    """Find files and directories by a pattern of their paths, beneath a directory. `*.py` is about that directory alone,
-    `**/*.py` about all beneath it. Returns absolute paths, one on a line."""
+    """Find files and directories beneath a directory by a pattern of their paths. `*.py` matches in that directory alone,
+    `**/*.py` at any depth. Returns absolute paths, one on a line.
+    """
 
     name: ClassVar[str] = "search_files"
     title: ClassVar[str] = "Search files by name"
@@ -96,7 +98,7 @@ class SearchFiles(McpTool, frozen=True):
 
 
 class GetFileInfo(McpTool, frozen=True):
-    """Tell what is known of a file or directory: size in bytes, times, kind, permissions."""
+    """Return the size in bytes, times, kind and permissions of a file or directory."""
 
     name: ClassVar[str] = "get_file_info"
     title: ClassVar[str] = "Tell about a file"
@@ -117,7 +119,7 @@ class GetFileInfo(McpTool, frozen=True):
 
 
 class ListAllowedDirectories(McpTool, frozen=True):
-    """Tell which directory all tools work in: the root that absolute paths begin with."""
+    """Return the directory in which all tools work: the root that absolute paths begin with."""
 
     name: ClassVar[str] = "list_allowed_directories"
     title: ClassVar[str] = "Tell the root of the workspace"

@@ -32,8 +32,9 @@ _BLOCK_BYTES = 1 << 16
 
 
 class ReadTextFile(McpTool, frozen=True):
-    """Read a text file: all of it, or its first lines (head) or its last ones (tail) without the newline behind them. Bytes that
-    are no UTF-8 show as U+FFFD; a binary file is refused."""
+    """Read a text file: all of it, its first lines (head), or its last lines (tail) without the newline at the end. Bytes that
+    are not UTF-8 appear as U+FFFD; binary files are refused.
+    """
 
     name: ClassVar[str] = "read_text_file"
     title: ClassVar[str] = "Read a text file"
@@ -49,15 +50,16 @@ class ReadTextFile(McpTool, frozen=True):
 
 
 class ReadFile(ReadTextFile, frozen=True):
-    """Read a text file. The older name of read_text_file; use that."""
+    """Read a text file. This is the old name of read_text_file; use that instead."""
 
     name: ClassVar[str] = "read_file"
     title: ClassVar[str] = "Read a text file (older name)"
 
 
 class ReadMultipleFiles(McpTool, frozen=True):
-    """Read several text files at once. Each comes after its path and a colon, with lines of three hyphens between them; for one
-    that cannot be read there is the reason instead."""
+    """Read several text files at once. Each content follows its path and a colon; lines of three hyphens separate the files. If a
+    file cannot be read, the reason replaces its content.
+    """
 
     name: ClassVar[str] = "read_multiple_files"
     title: ClassVar[str] = "Read several text files"

@@ -14,8 +14,9 @@ _IncludeIgnored = Annotated[bool, Meta(description="Also what .gitignore and .ig
 
 
 class Glob(McpTool, frozen=True):
-    """Find files by a pattern of their paths; `**` stands for any number of directories. What .gitignore excludes is left out.
-    Returns paths relative to the root, one on a line."""
+    """Find files by a pattern of their paths; `**` stands for any number of directories. Files that .gitignore excludes are left
+    out. Returns paths relative to the root, one on a line.
+    """
 
     name: ClassVar[str] = "glob"
     title: ClassVar[str] = "Find files by pattern"
@@ -30,8 +31,9 @@ class Glob(McpTool, frozen=True):
 
 
 class Grep(McpTool, frozen=True):
-    """Search the lines of text files for a regular expression. What .gitignore excludes is left out. Returns path, line number
-    and line; paths are relative to the root."""
+    """Search the lines of text files for a regular expression. Files that .gitignore excludes are left out. Returns path, line
+    number and line; paths are relative to the root.
+    """
 
     name: ClassVar[str] = "grep"
     title: ClassVar[str] = "Search in files"

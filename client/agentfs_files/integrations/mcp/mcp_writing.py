@@ -14,7 +14,7 @@ _AnyPath = Annotated[str, Meta(description="An absolute path, or one relative to
 
 
 class WriteFile(McpTool, frozen=True):
-    """Write a text file: make it, or replace all that is in it. Its directory must be there already."""
+    """Create a text file, or replace its whole content. Its directory must exist."""
 
     name: ClassVar[str] = "write_file"
     title: ClassVar[str] = "Write a file"
@@ -38,8 +38,9 @@ class Edit(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
 
 
 class EditFile(McpTool, frozen=True):
-    """Change pieces of a text file, one after the other; each edit replaces the first place that holds its oldText. Indentation
-    may differ where whole lines are given. All edits are made, or none. Returns a patch of what changed (dryRun: of what would).
+    """Change parts of a text file, one after the other; each edit replaces the first occurrence of its oldText. If oldText is
+    whole lines, their indentation may differ. Makes all edits or none. Returns a patch of the changes (with dryRun, without
+    making them).
     """
 
     name: ClassVar[str] = "edit_file"
@@ -64,7 +65,7 @@ class EditFile(McpTool, frozen=True):
 
 
 class CreateDirectory(McpTool, frozen=True):
-    """Make a directory and those above it that are missing. One that is there already is left as it is."""
+    """Create a directory and its missing parent directories. An existing directory stays as it is."""
 
     name: ClassVar[str] = "create_directory"
     title: ClassVar[str] = "Make a directory"
@@ -79,8 +80,7 @@ class CreateDirectory(McpTool, frozen=True):
 
 
 class MoveFile(McpTool, frozen=True):
-    """Move or rename a file or directory. Nothing is replaced: there must be nothing at the destination, whose directory must be
-    there already."""
+    """Move or rename a file or directory. The destination must not exist, but its directory must."""
 
     name: ClassVar[str] = "move_file"
     title: ClassVar[str] = "Move or rename"
