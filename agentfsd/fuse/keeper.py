@@ -86,10 +86,11 @@ class Keeper:
         if message is None:
             return self._died()
         action, name = str(message["do"]), str(message.get("name", ""))
-        if action == "keep":
-            (fd,) = descriptors
+        if action == "keep" and descriptors:
             self._drop(name)
-            self._kept[name] = fd
+            self._kept[name] = descriptors[0]
+        elif action == "keep":  # it did not arrive: this process has as many open as it may have
+            self._say(f"the next daemon will not get {name}: too many files are open")
         elif action == "drop":
             self._drop(name)
         elif action == "serving":

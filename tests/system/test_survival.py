@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -254,6 +255,21 @@ def test_keeper_that_is_killed_is_replaced(mounted: Mounted) -> None:
     with open(mounted.path / "file") as held:
         kill_daemon(mounted)
         assert held.read() == "lower\n"
+
+
+def test_keeper_that_cannot_start_a_daemon_tries_again(mounted: Mounted) -> None:
+    before = has_keeper(mounted)
+    until(lambda: os.listdir(f"/proc/{before.keeper}/fd") == (time.sleep(0.3), os.listdir(f"/proc/{before.keeper}/fd"))[1])
+    used = {int(name) for name in os.listdir(f"/proc/{before.keeper}/fd")}
+    second = [number for number in range(1000) if number not in used][1]
+    limits = resource.prlimit(before.keeper, resource.RLIMIT_NOFILE)
+    resource.prlimit(before.keeper, resource.RLIMIT_NOFILE, (second, limits[1]))  # one descriptor, which is enough for the log
+    os.kill(before.pid, signal.SIGKILL)
+    until(lambda: "cannot be started, which is tried again" in (mounted.state / "daemon.log").read_text())
+    until(lambda: not mounted.record().serves())
+    resource.prlimit(before.keeper, resource.RLIMIT_NOFILE, limits)
+    until(lambda: mounted.record().pid != before.pid and mounted.record().serves())
+    assert (mounted.path / "file").read_text() == "lower\n"
 
 
 def test_nothing_goes_on_where_that_was_not_wanted(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
