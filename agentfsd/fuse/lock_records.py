@@ -1,10 +1,10 @@
 """What the ledger has about locks on files, which processes hold while the daemon is killed and started again."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import msgspec
 
-from agentfsd.core.file_locks import LockTable
+from agentfsd.core.file_locks import Lock, LockTable
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.handles import FileHandle
 from agentfsd.fuse.ledger import Ledger, LedgerRecord
@@ -13,7 +13,12 @@ LOCKS = 24  # the kind of record; payload: a KeptLocks
 
 
 class KeptLock(msgspec.Struct, array_like=True):
-    """A lock, as core.file_locks.Lock. *handle*: the number of the open through which it came, on the connection of *tree_id*."""
+    """A lock, as core.file_locks.Lock.
+
+    Attributes:
+        handle: The number of the open through which it came, on the connection of *tree_id*.
+        is_mortal: It ends with its process.
+    """
 
     owner: int
     kind: int
@@ -23,6 +28,7 @@ class KeptLock(msgspec.Struct, array_like=True):
     pid: int
     tree_id: str
     handle: int
+    is_mortal: bool = False
 
 
 class KeptLocks(msgspec.Struct, array_like=True):
@@ -41,10 +47,11 @@ class LockRecords:
     Args:
         table: The locks.
         ledger: Where they are recorded.
+        is_mortal: Whether a lock ends with its process.
     """
 
-    def __init__(self, table: LockTable, ledger: Ledger) -> None:
-        self._table, self._ledger = table, ledger
+    def __init__(self, table: LockTable, ledger: Ledger, is_mortal: Callable[[Lock], bool]) -> None:
+        self._table, self._ledger, self._is_mortal = table, ledger, is_mortal
         self._at: dict[Hashable, int] = {}
         table.on_changed = self.changed
 
@@ -53,7 +60,17 @@ class LockRecords:
         if not isinstance(file, Inode):
             return
         locks = [
-            KeptLock(lock.owner, lock.kind, lock.start, lock.end, lock.flock, lock.pid, lock.handle.tree_id, lock.handle.number)
+            KeptLock(
+                lock.owner,
+                lock.kind,
+                lock.start,
+                lock.end,
+                lock.flock,
+                lock.pid,
+                lock.handle.tree_id,
+                lock.handle.number,
+                self._is_mortal(lock),
+            )
             for lock in self._table.held(file)
             if isinstance(lock.handle, FileHandle)
         ]

@@ -144,11 +144,14 @@ class LockService:
 
     # -- getting and giving back
 
-    def take_over(self, file: Hashable, lock: LockRequest) -> None:
-        """Enter a lock that a process has had since before the daemon was started again. Call it before anybody asks."""
+    def take_over(self, file: Hashable, lock: LockRequest, *, is_mortal: bool) -> None:
+        """Enter a lock that a process has had since before the daemon was started again. Call it before anybody asks.
+
+        *is_mortal*: as is_mortal() returned.
+        """
         self.table.apply(file, lock)
-        if not lock.flock and not getattr(lock.handle, "flushes", False):
-            self.ends_with(lock.pid, lock.pid, lock.owner)
+        if is_mortal:
+            self._watch(file, lock.pid, lock.owner)
 
     def set_now(self, file: Hashable, wanted: LockRequest) -> Awaitable[None] | None:
         """Answer F_SETLK or LOCK_NB. Return an awaitable where there is a peer. BlockingIOError (EAGAIN) on a conflict."""
@@ -335,20 +338,26 @@ class LockService:
 
     # -- processes whose closes we do not learn of
 
-    def ends_with(self, tid: int, pid: int, owner: int) -> None:
+    def is_mortal(self, lock: Lock) -> bool:
+        """Return whether a record lock is dropped when its process ends."""
+        return not lock.flock and lock.owner in self._mortal.get(lock.pid, ())
+
+    def ends_with(self, file: Hashable, tid: int, pid: int, owner: int) -> None:
         """Drop an owner's record locks when its process ends: they came through an open whose closes send no FLUSH.
 
         An open file description lock does not end with the process, since another process may have the description. The kernel
         soon reuses the number of an owner that has gone, so the locks are chosen by owner and process.
         """
-        owners = self._mortal.get(pid)
-        if (owners is not None and owner in owners) or procfs.locks_open_file(tid):
-            return
-        if owners is not None:
-            owners.add(owner)
+        if owner not in self._mortal.get(pid, ()) and not procfs.locks_open_file(tid):
+            self._watch(file, pid, owner)
+
+    def _watch(self, file: Hashable, pid: int, owner: int) -> None:
+        if pid in self._mortal:
+            self._mortal[pid].add(owner)
         elif pid:
             self._mortal[pid] = {owner}
             self.start(self._outlive, pid)
+        self.table.on_changed(file)  # the next daemon must know, which can no longer see the system call
 
     async def _outlive(self, pid: int) -> None:
         fd = procfs.pidfd(pid, thread=False)

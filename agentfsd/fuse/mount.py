@@ -62,7 +62,7 @@ class FuseMount:
         self._reviver = DentryReviver(mountpoint)
         ledger = kept.take(f"{_MAIN}.ledger")
         self.main = self._connection("", Ledger(ledger) if ledger is not None else None)
-        LockRecords(self.connections.locks.table, self.main.nodes.records.ledger)
+        LockRecords(self.connections.locks.table, self.main.nodes.records.ledger, self.connections.locks.is_mortal)
         self._reactor = Reactor()
         self.connections.locks.start = self._reactor.start_aside
         self._libfuse: Pyfuse3Session | None = None

@@ -113,5 +113,5 @@ def take_locks(connections: dict[str, Connection], records: Iterable[LedgerRecor
             if conn is None or not isinstance(handle, FileHandle):
                 continue
             wanted = LockRequest(lock.owner, lock.kind, lock.start, lock.end, lock.flock, lock.pid, handle)
-            conn.shared.locks.take_over(handle.inode, wanted)
+            conn.shared.locks.take_over(handle.inode, wanted, is_mortal=lock.is_mortal)
         connections[""].nodes.records.ledger.drop(record.at)

@@ -323,7 +323,7 @@ def test_the_end_of_a_process_leaves_alone_who_has_its_number_as_owner_by_then(s
 
     async def work() -> None:
         assert await scene.take(LockRequest(1, WRITE, 0, 9, pid=process.pid)) == 0
-        scene.locks.ends_with(process.pid, process.pid, 1)
+        scene.locks.ends_with(scene.inode, process.pid, process.pid, 1)
         await trio.testing.wait_all_tasks_blocked()
         assert await scene.take(LockRequest(1, WRITE, 20, 29, pid=os.getpid())) == 0
         process.kill()

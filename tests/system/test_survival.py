@@ -1,5 +1,6 @@
 """SIGKILL of the daemon, and its replacement, under programs that must not notice."""
 
+import fcntl
 import os
 import random
 import resource
@@ -165,6 +166,43 @@ def test_lock_is_refused_in_the_other_view_all_the_time(mounted: Mounted, holds:
     assert probe.poll() is None
     holder.communicate("end\n", timeout=60)
     assert (holder.returncode, probe.wait(60)) == (0, 0)
+
+
+OWNERS = """
+import fcntl, os, struct, sys
+def lock(command, fd):
+    fcntl.fcntl(fd, command, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0))
+fd = os.open("file", os.O_RDONLY)  # closing it does not tell the daemon of locks
+lock({"posix": fcntl.F_SETLK, "description": 37}[sys.argv[1]], fd)
+if os.fork() == 0:  # has the description, and outlives the process that has locked
+    print("held", flush=True)
+    sys.stdin.read(1)
+    os._exit(0)
+input()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("kind", ["posix", "description"])
+def test_lock_belongs_to_the_process_or_to_the_description_as_before(mounted: Mounted, kind: str) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    program = subprocess.Popen([sys.executable, "-c", OWNERS, kind], text=True, cwd=mounted.path, **pipes)
+    mounted.started.append(program)
+    assert program.stdin is not None
+    assert program.stdout is not None
+    assert program.stdout.readline() == "held\n"
+    kill_daemon(mounted)
+    program.stdin.write("\n")
+    program.stdin.flush()
+    assert program.wait(60) == 0
+    is_held = False
+    with open(mounted.path / "file", "a") as file:
+        time.sleep(0.5)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_held = True
+    assert is_held == (kind == "description")
 
 
 NAMELESS = """

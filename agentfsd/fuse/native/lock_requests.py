@@ -51,14 +51,14 @@ def setlk(native: NativeConnection, node_id: int, ctx: CallContext, body: memory
     file, wanted = _wanted(native, node_id, body)
     work = native.services.shared.locks.set_now(file, wanted)
     if work is not None:
-        return _set(native, work, wanted, ctx.pid)
-    _granted(native, wanted, ctx.pid)
+        return _set(native, work, file, wanted, ctx.pid)
+    _granted(native, file, wanted, ctx.pid)
     return None
 
 
-async def _set(native: NativeConnection, work: Awaitable[None], wanted: LockRequest, tid: int) -> None:
+async def _set(native: NativeConnection, work: Awaitable[None], file: Hashable, wanted: LockRequest, tid: int) -> None:
     await work
-    _granted(native, wanted, tid)
+    _granted(native, file, wanted, tid)
 
 
 def setlkw(native: NativeConnection, node_id: int, ctx: CallContext, body: memoryview) -> Reply:
@@ -69,7 +69,7 @@ def setlkw(native: NativeConnection, node_id: int, ctx: CallContext, body: memor
     def answer(code: int) -> None:
         native.waiting.pop(unique, None)
         if not code:
-            _granted(native, wanted, ctx.pid)
+            _granted(native, file, wanted, ctx.pid)
         native.answer_later(unique, code)
 
     waiter = native.waiting[unique] = Waiter(file, wanted, ctx.pid, answer)
@@ -120,9 +120,9 @@ def close(native: NativeConnection) -> None:
         native.services.shared.locks.interrupt(waiter)
 
 
-def _granted(native: NativeConnection, wanted: LockRequest, tid: int) -> None:
+def _granted(native: NativeConnection, file: Hashable, wanted: LockRequest, tid: int) -> None:
     if not wanted.flock and wanted.kind != UNLOCK and not getattr(wanted.handle, "flushes", False):
-        native.services.shared.locks.ends_with(tid, wanted.pid, wanted.owner)
+        native.services.shared.locks.ends_with(file, tid, wanted.pid, wanted.owner)
 
 
 def _wanted(native: NativeConnection, node_id: int, body: memoryview) -> tuple[Hashable, LockRequest]:
