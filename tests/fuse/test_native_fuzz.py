@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agentfsd.core import data
 from agentfsd.fuse.native import fuse_protocol as fuse
+from agentfsd.fuse.native.request_table import DECODERS
 from tests.compare import describe
 from tests.fuse.fake_kernel import ROOT, FakeKernel, plus_entries
 
@@ -149,6 +150,10 @@ LAYOUTS: dict[int, str] = {
     fuse.GETLK: "QQQQIIII", fuse.SETLK: "QQQQIIII", fuse.SETLKW: "QQQQIIII",
     fuse.TMPFILE: "IIIIn", fuse.STATX: "IIQII", fuse.COPY_FILE_RANGE_64: "QQNQQQQ",
 }  # fmt: skip
+
+
+def test_every_request_that_is_answered_is_tried() -> None:
+    assert set(LAYOUTS) == set(DECODERS)
 
 
 def packed(draw: st.DrawFn, layout: str) -> bytes:
