@@ -242,7 +242,8 @@ class Soak:
         gone = before[place].files.union(*(before[name].files - real.files for name in all_of)) - after.files - meant
         decided = _decided(what)
         if decided & after.files:  # a file that was moved to two names has the other one
-            dropped = {name for name in gone & decided if name.startswith("moved-")}
+            kept = decided & after.files
+            dropped = {name for name in gone & decided if name.startswith("moved-") or self._lives_on(name, all_of, place, kept)}
             self.removed[place] |= dropped  # and a later merge takes that over
             gone -= dropped
         assert not gone, f"{place}: files gone after {what}: {gone}"
@@ -272,6 +273,19 @@ class Soak:
             self.merge(kill=what.startswith("kill"))
         else:
             self.commit(kill=what.startswith("kill"))
+
+
+    def _lives_on(self, name: str, sources: list[str], place: str, kept: set[str]) -> bool:
+        """Whether a file that a source has is like one that was kept: git takes both for a third file, renamed."""
+        for source in sources:
+            lines = set(self._text(source, name).splitlines())
+            if any(lines and 2 * len(lines & set(self._text(place, other).splitlines())) >= len(lines) for other in kept):
+                return True
+        return False
+
+    def _text(self, place: str, name: str) -> str:
+        path = (self.mounted.lower if place == REAL else self.mounted.subtree(place)) / name
+        return path.read_text(errors="replace") if path.is_file() else ""
 
 
 def _decided(said: str) -> set[str]:
