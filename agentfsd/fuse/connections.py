@@ -111,7 +111,7 @@ class Connections:
         return self._leave_to(rival, inode) if is_new else {}
 
     def _leave_to(self, holder: KernelCache | None, inode: Inode) -> Owed:
-        """Expire what kernels have of a file that has a page owner from now on: pages, but the holder's, and attributes.
+        """Expire what kernels have of a file that has a page owner from now on: pages, but the holder's, and its attributes.
 
         From then on no attributes are cached, so that none need be expired: the kernel throws an answer to GETATTR away if they
         were expired since it has asked, and reads on with the size that it knew before.
@@ -119,11 +119,15 @@ class Connections:
         owed: Owed = {}
         for connection in self.all:
             node = connection.nodes.find_file(inode)
-            if node is not None and node.has_pages and connection is not holder:
+            if node is None:
+                continue
+            if connection is holder:
+                connection.notifier.expire_attributes_now(node.id)
+            elif node.has_pages:  # of a file that is being created nobody has any, so no CREATE waits for its own connection
                 node.has_pages = False
                 connection.notifier.expire_data(node.id)
-            elif node is not None:
-                connection.notifier.expire_attributes_now(node.id)
+            else:
+                continue
             owed[connection.notifier] = connection.notifier.queued
         return owed
 

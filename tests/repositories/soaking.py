@@ -274,7 +274,6 @@ class Soak:
         else:
             self.commit(kill=what.startswith("kill"))
 
-
     def _lives_on(self, name: str, sources: list[str], place: str, kept: set[str]) -> bool:
         """Whether a file that a source has is like one that was kept: git takes both for a third file, renamed."""
         for source in sources:

@@ -53,5 +53,6 @@ def test_programs_end_as_they_do_without_kills(
     assert {each: program.returncode for each, program in programs.items()} == dict.fromkeys(programs, 0), (
         tmp_path / "said"
     ).read_text()
+    assert "an answer went before" not in (mounted.state / "daemon.log").read_text()  # two that waited for each other
     assert mounted.fsck() == []
     assert os.listdir(lower) == []
