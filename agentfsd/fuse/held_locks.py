@@ -56,10 +56,10 @@ class HolderLocks:
         if message["do"] == "release":
             return self._release(holder, start, end)
         fd = self._file(holder, message["path"], message["ino"])
-        self._daemons[holder] = message["daemon"]
         try:
             if message["do"] == "test":
                 return _conflict(_ask(fd, start, end, kind))
+            self._daemons[holder] = message["daemon"]
             return _hold_flock(fd, kind) if holder.flock else _hold_range(fd, start, end, kind)
         finally:
             self._let_go_if_empty(holder)

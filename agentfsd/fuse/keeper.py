@@ -1,7 +1,7 @@
 """Keeps the descriptors of a daemon, and starts the next daemon when that one dies. Part of the process of fuse/mount_holder.py.
 
-It answers no request of the kernel and knows no file. It must not use a path inside the mount: while no daemon serves, it would
-wait for the daemon that it is to start.
+It knows no file, and answers no request of the kernel, but refuses all when it gives up. It must not use a path inside the mount:
+while no daemon serves, it would wait for the daemon that it is to start.
 """
 
 import contextlib
@@ -11,11 +11,13 @@ import socket
 import time
 from typing import NamedTuple
 
+from agentfsd.fuse.last_answers import refuse_all
 from agentfsd.linux import process_syscalls
 from agentfsd.process import daemon_process
 from agentfsd.process.kept_descriptors import hand_over, receive
 
 CONFIG = "config"  # the kept descriptor of the daemon's config
+CONNECTION = ".connection"  # the end of the name of each descriptor of /dev/fuse
 
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)  # here, not in the daemon
 
@@ -180,6 +182,7 @@ class Keeper:
         self._say(f"{sentence}: {self._place.mountpoint} answers ENOTCONN until `agentfsd mount`")
         with contextlib.suppress(OSError), open(self._place.given_up, "w", encoding="utf-8") as file:
             file.write(sentence)
+        refuse_all(fd for name, fd in self._kept.items() if name.endswith(CONNECTION))
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

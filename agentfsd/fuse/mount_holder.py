@@ -15,6 +15,7 @@ ends when the daemon closes its socket. Its mount then goes; the mounts of runs 
 """
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -86,6 +87,8 @@ def _hold(daemon: socket.socket) -> None:
                 reply = holder.answer(message, received, descriptors)
             except OSError as exc:
                 reply = {"errno": exc.errno, "why": exc.strerror}
+            except (LookupError, TypeError) as exc:  # from a daemon of another version, which outlives an update less than we do
+                reply = {"errno": errno.EINVAL, "why": f"an unknown request: {exc}"}
             body = encode({**reply, "number": message["number"]})
             send(daemon, body, descriptors if "errno" not in reply else [])
             for fd in (*descriptors, *received):

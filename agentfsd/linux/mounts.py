@@ -10,7 +10,7 @@ import shutil
 import subprocess
 
 from agentfs_host import syscalls
-from agentfs_host.mount_table import FSTYPE, is_dead, mount_at, resolved, unescape
+from agentfs_host.mount_table import FSTYPE, Mounted, is_dead, mount_at, resolved, unescape
 
 FUSE_DEVICE = "/dev/fuse"
 
@@ -49,6 +49,18 @@ def clear_dead(mountpoint: str) -> bool:
         return False
     unmount(mounted.mountpoint, lazy=True)
     return True
+
+
+def abort(mounted: Mounted) -> None:
+    """End the connection of a mount that nobody serves: what waits for an answer there gets an error, and can be killed.
+
+    Threads of a killed daemon may hold a connection (fuse/last_answers.py). Source: Documentation/filesystems/fuse/fuse.rst.
+    """
+    with contextlib.suppress(OSError), open(f"/sys/fs/fuse/connections/{os.minor(mounted.device)}/abort", "w") as file:
+        file.write("1")
+        return
+    with contextlib.suppress(OSError):
+        syscalls.unmount(os.fsencode(mounted.mountpoint), force=True)
 
 
 def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:

@@ -62,13 +62,20 @@ def is_dead(mounted: Mounted) -> bool:
     A daemon that does not answer counts as hanging and not as dead. The check then waits, and no signal interrupts it, so it runs
     in its own thread.
     """
-    if mounted.fstype != FSTYPE:
-        return False
+    return mounted.fstype == FSTYPE and _look(mounted) == [True]
+
+
+def is_silent(mounted: Mounted) -> bool:
+    """Tell whether nobody answers at a mount of agentfsd: its daemon hangs, or has died while somebody holds the connection."""
+    return mounted.fstype == FSTYPE and _look(mounted) == []
+
+
+def _look(mounted: Mounted) -> list[bool]:
     answers: list[bool] = []
     asking = threading.Thread(target=lambda: answers.append(_is_unconnected(mounted.mountpoint)), daemon=True)
     asking.start()
     asking.join(_ANSWER_S)
-    return answers == [True]
+    return answers
 
 
 def _is_unconnected(mountpoint: str) -> bool:

@@ -165,7 +165,7 @@ _SYS_PIVOT_ROOT: Final = {"x86_64": 155}.get(os.uname().machine, 41)  # the othe
 _OPEN_TREE_CLONE: Final = 1
 _AT_RECURSIVE: Final = 0x8000
 _MOVE_MOUNT_F_EMPTY_PATH: Final = 4
-_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+_MNT_FORCE, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1, 2, 8
 _MOUNT_ATTR = struct.Struct("=QQQQ")  # to set, to clear, propagation, user namespace
 
 
@@ -174,16 +174,17 @@ def mount(source: bytes | None, target: bytes, kind: bytes | None, flags: int, o
     check_result(_libc.mount(source, target, kind, ctypes.c_ulong(flags), options), target)
 
 
-def unmount(target: bytes, *, lazy: bool = False) -> None:
+def unmount(target: bytes, *, lazy: bool = False, force: bool = False) -> None:
     """Unmount *target*, which is not followed if it is a symlink. See umount2(2).
 
     Args:
         lazy: Detach it at once; it ends with its last user.
+        force: End the connection of a network or FUSE file system first, whether it is in use or not.
 
     Raises:
         OSError: EBUSY while a process uses it (never with *lazy*), EINVAL when nothing is mounted there.
     """
-    check_result(_libc.umount2(target, _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)), target)
+    check_result(_libc.umount2(target, _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0) | (_MNT_FORCE if force else 0)), target)
 
 
 def copy_mount(path: bytes, *, recursive: bool = False) -> int:

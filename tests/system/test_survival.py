@@ -286,6 +286,34 @@ def test_daemon_that_dies_again_and_again_is_left_alone(mounted: Mounted, monkey
     assert (mounted.path / "file").read_text() == "lower\n"
 
 
+def test_nobody_hangs_when_the_daemon_is_given_up_while_a_directory_is_locked(
+    mounted: Mounted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of the dead daemon waits for a directory, whose lock a request has that waits for the daemon."""
+    needs_namespaces()
+    command("umount", str(mounted.path))
+    monkeypatch.setenv("AGENTFS_RESTARTS_PER_MINUTE", "0")
+    mounted.mount()
+    mounted.cli("branch create", "fix")
+    directory = mounted.subtree("fix") / "directory"
+    directory.mkdir()
+    (directory / "known").touch()
+    mounted.cli("rules add", "-b", "fix", "ask directory/new")
+    script = "cat directory/known; echo looked; : >directory/new"
+    program = mounted.start("fix", "sh", "-c", script, view="namespace", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "looked\n"
+    until(lambda: mounted.json("asks list") != [])
+    (directory / "known").unlink()
+    assert "an answer went before another connection was told" in (mounted.state / "daemon.log").read_text()
+    os.kill(has_keeper(mounted).pid, signal.SIGKILL)
+    said = program.communicate(timeout=30)[1]
+    assert program.returncode != 0
+    assert "not connected" in said
+    with pytest.raises(OSError, match="not connected"):
+        os.listdir(mounted.path)
+
+
 def test_keeper_that_is_killed_is_replaced(mounted: Mounted) -> None:
     before = has_keeper(mounted)
     os.kill(before.keeper, signal.SIGKILL)

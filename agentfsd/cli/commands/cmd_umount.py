@@ -56,6 +56,8 @@ def _umount_without_daemon(mountpoint: str, lazy: bool) -> None:
     if not is_ours and left is None:
         raise Failure(f"{mountpoint} is not an agentfsd mount", "`agentfsd status` shows where one is")
     if mounted is not None and is_ours:
+        if lazy and mount_table.is_silent(mounted):
+            mounts.abort(mounted)
         mounts.unmount(mountpoint, lazy or mount_table.is_dead(mounted))
         printing.say(f"unmounted {mountpoint}")
     if left is not None:
