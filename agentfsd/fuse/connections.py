@@ -100,42 +100,31 @@ class Connections:
 
     # -- files that are open for writing on both sides: see PageOwners
 
-    def opened_for_writing(self, by: KernelCache, inode: Inode) -> Owed:
+    def opened_for_writing(self, by: KernelCache, inode: Inode) -> bool:
         """After an open for writing at the mount point: track the file's pages if its branch has a connection of its own.
 
         Returns:
-            What must reach other kernels before the answer.
+            The kernel is to drop the pages that it has of the file there: from now on the other connection may have some.
         """
         rival = self._first(inode.tree.id) if not by.tree_id else None
-        is_new = rival is not None and self.page_owners.begin(inode, rival)
-        return self._leave_to(rival, inode) if is_new else {}
-
-    def _leave_to(self, holder: KernelCache | None, inode: Inode) -> Owed:
-        """Expire what kernels have of a file that has a page owner from now on: pages, but the holder's, and its attributes.
-
-        From then on no attributes are cached, so that none need be expired: the kernel throws an answer to GETATTR away if they
-        were expired since it has asked, and reads on with the size that it knew before.
-        """
-        owed: Owed = {}
-        for connection in self.all:
-            node = connection.nodes.find_file(inode)
-            if node is None:
-                continue
-            if connection is holder:
-                connection.notifier.expire_attributes_now(node.id)
-            elif node.has_pages:  # of a file that is being created nobody has any, so no CREATE waits for its own connection
-                node.has_pages = False
-                connection.notifier.expire_data(node.id)
-            else:
-                continue
-            owed[connection.notifier] = connection.notifier.queued
-        return owed
+        return rival is not None and self._track(inode, rival)
 
     def run_begins(self, tree_id: str, main: KernelCache) -> None:
         """Before the first request of a branch's own connection: track the files open for writing at the mount point."""
         for inode in main.handles.open_for_writing(tree_id):
-            if self.page_owners.begin(inode, main):
-                self._leave_to(main, inode)
+            self._track(inode, main)
+
+    def _track(self, inode: Inode, holder: KernelCache) -> bool:
+        """Track a file's pages; return whether they were not tracked until now.
+
+        From then on no kernel caches its attributes, so that none need be expired: the kernel throws an answer to GETATTR away if
+        they were expired since it has asked, and reads on with the size that it knew before.
+        """
+        is_new = self.page_owners.begin(inode, holder)
+        node = holder.nodes.find_file(inode) if is_new else None
+        if node is not None:
+            holder.notifier.expire_attributes_now(node.id)
+        return is_new
 
     def others_have_pages(self, by: KernelCache, inode: Inode) -> bool:
         """Return whether another connection than *by* may have pages of a file that it has not written back."""

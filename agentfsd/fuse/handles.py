@@ -23,6 +23,7 @@ class FileHandle:
         privileged: Root opened it; root's writes keep setuid bits.
         writes: It is open for writing.
         flushes: The kernel tells us of each close (FLUSH), not only of the last one (RELEASE).
+        drops_pages: The kernel is to drop the pages that it has of the file, before it opens it.
         passed: The kernel reads and writes the content object itself (passthrough).
         opener: Thread id of whoever opened it, 0 where nobody needs it.
         since_ns: When a passthrough open for writing began, else 0.
@@ -31,13 +32,14 @@ class FileHandle:
         at: Where its record is.
     """
 
-    __slots__ = ("at", "flushes", "inode", "number", "opener", "passed", "privileged", "since_ns", "tree_id", "writes")
+    __slots__ = (
+        "at", "drops_pages", "flushes", "inode", "number", "opener", "passed", "privileged", "since_ns", "tree_id", "writes",
+    )  # fmt: skip
 
     def __init__(self, inode: Inode, privileged: bool, mode: int) -> None:
         self.inode, self.privileged = inode, privileged
         self.writes = mode != os.O_RDONLY
-        self.flushes = False
-        self.passed = False
+        self.flushes = self.passed = self.drops_pages = False
         self.opener = self.since_ns = self.number = self.at = 0
         self.tree_id = ""
 

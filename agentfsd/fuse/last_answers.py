@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from agentfsd.fuse.native import fuse_protocol as fuse
 
-_BUFFER_BYTES = 1 << 18  # for a larger request the kernel makes the error itself
+_BUFFER_BYTES = 1 << 21  # the kernel gives nothing to a buffer that is too small for the largest write
 _QUIET_S, _LONGEST_S = 0.3, 3.0
 _NO_REPLY = (fuse.FORGET, fuse.BATCH_FORGET, fuse.INTERRUPT)
 

@@ -303,7 +303,7 @@ def test_nobody_hangs_when_the_daemon_is_given_up_while_a_directory_is_locked(
     program = mounted.start("fix", "sh", "-c", script, view="namespace", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert program.stdout is not None
     assert program.stdout.readline() == "looked\n"
-    until(lambda: mounted.json("asks list") != [])
+    until(lambda: mounted.json("asks") != [])
     (directory / "known").unlink()
     assert "an answer went before another connection was told" in (mounted.state / "daemon.log").read_text()
     os.kill(has_keeper(mounted).pid, signal.SIGKILL)

@@ -76,6 +76,7 @@ def test_pages_are_used_by_keyboard_alone(browser: Browser, address: str) -> Non
     browser.until("document.querySelector('.row.active .name')?.innerText === 'stray-\\\\xff'")
     browser.press("Enter")
     browser.until(f"{HEAD} === 'stray-\\\\xff'")
+    browser.until("document.querySelector('.code .line')?.innerText.trim().startsWith('1')")
     assert browser.run("document.querySelector('.code .line').innerText").split() == ["1", "z"]
     browser.press("/")
     browser.write("app")

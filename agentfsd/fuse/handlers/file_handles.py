@@ -14,7 +14,7 @@ def open_handle(conn: Connection, inode: Inode, flags: int, ctx: CallContext) ->
     """Enter a handle for an open that core has counted already; return its number."""
     handle = FileHandle(inode, ctx.uid == 0, flags & os.O_ACCMODE)
     if handle.writes:
-        conn.changes.unsettled |= conn.shared.opened_for_writing(conn.cache, inode)
+        handle.drops_pages = conn.shared.opened_for_writing(conn.cache, inode)
     node = conn.nodes.find_file(inode)
     return conn.handles.add(handle, node.id if node is not None else 0)
 

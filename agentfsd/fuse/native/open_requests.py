@@ -73,7 +73,10 @@ async def _open_text(number: Awaitable[int]) -> Parts:
 
 
 def _opened(native: NativeConnection, number: int, inode: Inode, ctx: CallContext, flags: int, *, made: bool = False) -> bytes:
-    """Return the reply to an open. Cached pages are kept: notifications drop those that become invalid."""
+    """Return the reply to an open. Cached pages are kept, as notifications drop those that become invalid, or dropped here.
+
+    A notification that an open waits for could wait in turn for a page that a write holds.
+    """
     opened = native.services.handles.get(number)
     if not isinstance(opened, FileHandle):
         return fuse.OPEN_OUT.pack(number, fuse.FOPEN_KEEP_CACHE, 0)
@@ -81,7 +84,7 @@ def _opened(native: NativeConnection, number: int, inode: Inode, ctx: CallContex
     backing = native.passthrough.enter(inode, writes=opened.writes) if native.passthrough is not None and inode.is_file else 0
     if not backing:
         native.services.handles.opened(opened, 0)
-        return fuse.OPEN_OUT.pack(number, fuse.FOPEN_KEEP_CACHE | closing, 0)
+        return fuse.OPEN_OUT.pack(number, (0 if opened.drops_pages else fuse.FOPEN_KEEP_CACHE) | closing, 0)
     opened.passed = True
     if opened.writes:
         opened.opener, opened.since_ns = ctx.pid, copyup.now_ns()
