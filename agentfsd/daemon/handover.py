@@ -79,9 +79,15 @@ class Successor:
             raise Refusal(
                 errno.EIO, "not-replaced", f"the next daemon cannot take over: {why}", "this one goes on; the log says more"
             )
-        self.pid = message["pid"]
-        self._pidfd = process_syscalls.pidfd_open(self.pid, thread=False)
         self._process.wait()
+        self.pid = message["pid"]
+        try:
+            self._pidfd = process_syscalls.pidfd_open(self.pid, thread=False)
+        except OSError as exc:
+            self.give_up()
+            raise Refusal(
+                errno.EIO, "not-replaced", f"the next daemon has ended: {exc.strerror}", "this one goes on; the log says more"
+            ) from exc
 
     def give_up(self) -> None:
         """End it."""

@@ -57,7 +57,9 @@ class BranchLocks:
     async def forget_former(self) -> None:
         """Release what the holder has from the daemon before, and was not asked for again: that daemon was killed in between."""
         if self._is_resumed:
-            await self._mount.lock({"do": "forget", "daemon": _THIS_DAEMON})
+            unused = {"file": 0, "path": "", "ino": 0, "owner": 0, "start": 0, "end": 0, "kind": 0, "flock": False}
+            # A holder that an older version started reads the unused fields first, and refuses the request then.
+            await self._mount.lock({"do": "forget", "daemon": _THIS_DAEMON, **unused})
 
     async def _ask(
         self, do: str, inode: Inode, owner: int, start: int, end: int, kind: int = 0, *, flock: bool = False

@@ -124,6 +124,7 @@ class Connections:
         node = holder.nodes.find_file(inode) if is_new else None
         if node is not None:
             holder.notifier.expire_attributes_now(node.id)
+            holder.notifier.expire_many([], [node.id])  # and again soon: an answer to SETATTR may be on its way
         return is_new
 
     def others_have_pages(self, by: KernelCache, inode: Inode) -> bool:

@@ -92,13 +92,14 @@ class Keeper:
             self._drop(name)
             self._kept[name] = descriptors[0]
         elif action == "keep":  # it did not arrive: this process has as many open as it may have
+            self._drop(name)
             self._say(f"the next daemon will not get {name}: too many files are open")
         elif action == "drop":
             self._drop(name)
         elif action == "serving":
             self._serves(message["pid"])
         elif action == "alive":
-            self._silent_s = 0.0
+            self._silent_s, self._killed_s = 0.0, None
         return action != "end"
 
     def tick(self, passed_s: float) -> bool:
@@ -119,23 +120,28 @@ class Keeper:
         if self._silent_s is not None:
             self._silent_s += passed_s
         if (self._starting_s or 0.0) > _STARTING_S:
+            if self._kill():
+                time.sleep(TICK_S)  # so that nobody else answers meanwhile
             self._give_up(f"no daemon serves within {_STARTING_S:.0f} s, and none is started any more")
-            self._kill()
             return False
         if (self._silent_s or 0.0) > self._limit_s:
             self._say("the daemon hangs: it is killed, and started again")
             self._silent_s = None
-            self._killed_s = 0.0
-            self._kill()
+            self._killed_s = 0.0 if self._kill() else None
         return True
 
-    def _kill(self) -> None:
-        if self._process >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._process, signal.SIGKILL)
+    def _kill(self) -> bool:
+        """Kill the daemon; return False if it has ended already, and another one has taken over perhaps."""
+        if self._process < 0:
+            return False
+        try:
+            signal.pidfd_send_signal(self._process, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
     def _serves(self, pid: object) -> None:
-        self._starting_s, self._silent_s = None, 0.0
+        self._starting_s, self._silent_s, self._killed_s = None, 0.0, None
         self._watch(int(str(pid)))
 
     def _watch(self, pid: int) -> None:

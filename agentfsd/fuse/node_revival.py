@@ -246,8 +246,8 @@ class RevivedNodes:
             inode = self._inode(record, tree)
             if inode is not None:
                 self._enter_file(record, inode)
-            else:
-                self._by_ino.pop((tree.id, record.words[4]), None)
+            elif self._by_ino.get((tree.id, record.words[4])) == number:
+                del self._by_ino[tree.id, record.words[4]]
 
     def find_file(self, inode: Inode) -> FileNode | None:
         """See FormerNodes."""

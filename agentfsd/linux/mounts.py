@@ -54,7 +54,8 @@ def clear_dead(mountpoint: str) -> bool:
 def abort(mounted: Mounted) -> None:
     """End the connection of a mount that nobody serves: what waits for an answer there gets an error, and can be killed.
 
-    Threads of a killed daemon may hold a connection (fuse/last_answers.py). Source: Documentation/filesystems/fuse/fuse.rst.
+    Threads of a killed daemon may hold a connection (fuse/last_answers.py). Without the kernel's control files for FUSE this also
+    unmounts what nobody uses. Source: Documentation/filesystems/fuse/fuse.rst, umount2(2).
     """
     with contextlib.suppress(OSError), open(f"/sys/fs/fuse/connections/{os.minor(mounted.device)}/abort", "w") as file:
         file.write("1")

@@ -58,7 +58,8 @@ def _umount_without_daemon(mountpoint: str, lazy: bool) -> None:
     if mounted is not None and is_ours:
         if lazy and mount_table.is_silent(mounted):
             mounts.abort(mounted)
-        mounts.unmount(mountpoint, lazy or mount_table.is_dead(mounted))
+        if mount_table.mount_at(mountpoint) == mounted:
+            mounts.unmount(mountpoint, lazy or mount_table.is_dead(mounted))
         printing.say(f"unmounted {mountpoint}")
     if left is not None:
         with state_directory.locked(left):
