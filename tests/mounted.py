@@ -128,7 +128,11 @@ class Mounted:
 
     def kill(self) -> None:
         """SIGKILL, as the kernel's OOM killer would."""
-        record = self.record()
+        deadline = time.monotonic() + 5  # a keeper that is just being started would start the next daemon
+        while not (record := self.record()).keeper and record.serves() and time.monotonic() < deadline:
+            if not {"--no-restart", "--foreground", "memory", "pyfuse3"}.isdisjoint(self.options):
+                break
+            time.sleep(0.01)
         kill_for_good(record)
         deadline = time.monotonic() + 30
         while record.alive():
