@@ -70,11 +70,12 @@ def needs_interposing(mounted: "Mounted") -> None:
 
 
 def kill_for_good(record: registry.DaemonRecord) -> None:
-    """SIGKILL for a daemon, and before for what would start the next one."""
-    for number, ticks in ((record.keeper, record.keeper_ticks), (record.pid, record.start_ticks)):
+    """SIGKILL for a daemon and for what would start the next one, which is stopped before: each would replace the other."""
+    keeper, daemon = (record.keeper, record.keeper_ticks), (record.pid, record.start_ticks)
+    for (number, ticks), code in ((keeper, signal.SIGSTOP), (daemon, signal.SIGKILL), (keeper, signal.SIGKILL)):
         if number and registry.process_start_ticks(number) == ticks:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
+                os.kill(number, code)
 
 
 class Mounted:
