@@ -192,6 +192,7 @@ class Tree:
         self.detached = False  # replaced by another state, or deleted: requests for its inodes get ESTALE
         self._by_id: WeakValueDictionary[int, Inode] = WeakValueDictionary()
         self._by_lower: WeakValueDictionary[object, Inode] = WeakValueDictionary()
+        self._walked: Inode | None = None
         self.root = self._load_root()
 
     def _load_root(self) -> Inode:
@@ -248,10 +249,11 @@ class Tree:
 
     def walk(self, path: bytes) -> Inode:
         """Find the inode at a path relative to the root, without following symlinks. Raises as lookup() does."""
-        node = self.root
+        node = directory = self.root
         for name in path.split(b"/"):
             if name:
-                node = self.lookup(node, name)
+                directory, node = node, self.lookup(node, name)
+        self._walked = directory  # held until the next walk, or a walk to each of many siblings would load their names each time
         return node
 
     def names(self, directory: Inode) -> list[bytes]:

@@ -41,10 +41,10 @@ _FULL_AGAIN_S = 15.0  # slow enough for the units' StartLimit, so that the servi
 def serve(config: DaemonConfig, ready: readiness.ReadinessPipe, inherited: Inheritance | None = None) -> None:
     """Run a daemon from mount to unmount. Refusal or OSError when it cannot start."""
     inherited = inherited or Inheritance(KeptDescriptors())
-    if not (config.replaces_dead or inherited.kept.is_resumed):  # else the mount of the daemon before may hide the lower
-        config = daemon_config.check(config)
-    state = state_directory.StateDirectory(config.state)
     is_resumed = inherited.kept.is_resumed
+    if not is_resumed:  # else nobody answers at the mount point until we do
+        config = daemon_config.check(msgspec.structs.replace(config, replaces_dead=mounts.has_dead(config.mountpoint)))
+    state = state_directory.StateDirectory(config.state)
     with state_directory.locked(state, lambda holder: is_resumed or mount_table.mount_at(holder.mountpoint) is None):
         daemon_log.start_log(config, state)
         _stand_clear(config)
@@ -53,8 +53,6 @@ def serve(config: DaemonConfig, ready: readiness.ReadinessPipe, inherited: Inher
 
 
 def _live(config: DaemonConfig, held: StateContents, ready: readiness.ReadinessPipe, inherited: Inheritance) -> None:
-    if config.replaces_dead and not inherited.kept.is_resumed:
-        mounts.clear_dead(config.mountpoint)
     daemon = Daemon(config, held, inherited)
     record = daemon.record()
     try:

@@ -43,7 +43,7 @@ from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.home_mounts import HomeMounts
 from agentfsd.fuse.mount import IO_MODES, FuseMount
-from agentfsd.fuse.native import descriptor_ioctl
+from agentfsd.fuse.native import descriptor_ioctl, fuse_device
 from agentfsd.fuse.native.native_session import Unsupported
 from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.handoff.descriptor_mounts import DescriptorMounts
@@ -157,11 +157,15 @@ class Daemon:
 
     def _open_lower(self, config: DaemonConfig) -> HostLower:
         """Open the lower; where the mount of the daemon before covers it, by the descriptors that it has left."""
-        lower = HostLower(config.lower, share=config.prefer_native_snapshots, root_fd=self.kept.take(_LOWER))
-        self.kept.keep(_LOWER, lower.root_fd)
-        if config.mountpoint != config.lower and mount_table.is_within(config.mountpoint, config.lower):
-            covered = os.fsencode(os.path.relpath(config.mountpoint, config.lower))
-            self.kept.keep(_COVERED, lower.mask(covered, self.kept.take(_COVERED)))
+        hides_mountpoint = config.mountpoint != config.lower and mount_table.is_within(config.mountpoint, config.lower)
+        is_hidden = hides_mountpoint or mount_table.is_within(config.lower, config.mountpoint)
+        is_hidden = is_hidden and config.replaces_dead and not self.kept.is_resumed
+        with fuse_device.uncovered(config.mountpoint, config.allow_other) if is_hidden else contextlib.nullcontext():
+            lower = HostLower(config.lower, share=config.prefer_native_snapshots, root_fd=self.kept.take(_LOWER))
+            self.kept.keep(_LOWER, lower.root_fd)
+            if hides_mountpoint:
+                covered = os.fsencode(os.path.relpath(config.mountpoint, config.lower))
+                self.kept.keep(_COVERED, lower.mask(covered, self.kept.take(_COVERED)))
         return lower
 
     def _info(self, session: str, why: str) -> DaemonInfo:

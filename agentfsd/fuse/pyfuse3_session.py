@@ -41,6 +41,7 @@ from agentfsd.fuse.name_reservations import NameReserved
 from agentfsd.fuse.notifier import all_taken
 from agentfsd.fuse.reply import AttributesReply, CallContext, LookupReply
 from agentfsd.fuse.request_profiling import look_closer, note_refusal
+from agentfsd.linux import mounts
 
 _BY_HANDLE = frozenset({"read", "write", "flush", "fsync", "release", "readdir", "releasedir", "fsyncdir"})
 _ABOUT_NONE = frozenset({"forget", "statfs"})
@@ -96,6 +97,7 @@ class Pyfuse3Session:
             OSError: EIO, the kernel or fusermount3 refuses; the text says why.
         """
         options = {"fsname=agentfsd", "subtype=agentfsd", "default_permissions", *self._options}
+        mounts.clear_dead(self._mountpoint)
         try:
             pyfuse3.init(self._requests, self._mountpoint, options)
         except RuntimeError as exc:

@@ -18,6 +18,11 @@ _MOUNT_FLAGS = {
     "ro": syscalls.MS_RDONLY, "nosuid": syscalls.MS_NOSUID, "nodev": syscalls.MS_NODEV, "noexec": syscalls.MS_NOEXEC,
     "sync": syscalls.MS_SYNCHRONOUS, "dirsync": syscalls.MS_DIRSYNC, "noatime": syscalls.MS_NOATIME,
 }  # fmt: skip
+_ATTRIBUTES = {
+    "ro": syscalls.MOUNT_ATTR_RDONLY, "nosuid": syscalls.MOUNT_ATTR_NOSUID, "nodev": syscalls.MOUNT_ATTR_NODEV,
+    "noexec": syscalls.MOUNT_ATTR_NOEXEC, "noatime": syscalls.MOUNT_ATTR_NOATIME,
+}  # fmt: skip
+_OF_FILESYSTEM = ("ro", "sync", "dirsync")  # options of mount(8) that are not of the mount alone
 _READ_AHEAD_KIB = 1024
 _FUSERMOUNT_TIMEOUT_S = 20
 
@@ -44,11 +49,18 @@ def mount_id(fd: int) -> int:
 
 def clear_dead(mountpoint: str) -> bool:
     """Unmount an agentfsd mount whose daemon has died, so that a restart needs no repair. Return True when there was one."""
-    mounted = mount_at(resolved(mountpoint))
-    if mounted is None or not is_dead(mounted):
-        return False
-    unmount(mounted.mountpoint, lazy=True)
-    return True
+    place = resolved(mountpoint)
+    was_dead = False
+    while has_dead(place):  # a daemon that was killed while it replaced another has left two
+        unmount(place, lazy=True)
+        was_dead = True
+    return was_dead
+
+
+def has_dead(mountpoint: str) -> bool:
+    """Return whether an agentfsd mount whose daemon has died is at a resolved path."""
+    mounted = mount_at(mountpoint)
+    return mounted is not None and is_dead(mounted)
 
 
 def abort(mounted: Mounted) -> None:
@@ -67,6 +79,9 @@ def abort(mounted: Mounted) -> None:
 def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:
     """Mount a FUSE file system that no process serves yet, and return the descriptor of its connection.
 
+    It takes the place of an agentfsd mount whose daemon has died, in one step where the kernel can (Linux 6.5): else programs
+    that go on could write to the directory beneath meanwhile.
+
     Args:
         target: The mount point.
         options: Options of mount(8). Only those that restrict are applied.
@@ -76,15 +91,42 @@ def mount_fuse(target: str, options: frozenset[str], allow_other: bool) -> int:
         OSError: EPERM without the privilege.
     """
     fd = os.open(FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC)
-    flags = sum(flag for name, flag in _MOUNT_FLAGS.items() if name in options)
-    data = f"fd={fd},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},default_permissions"
-    data += ",allow_other" if allow_other else ""
+    wanted: dict[str, str | None] = {
+        "fd": str(fd), "rootmode": "40000", "user_id": str(os.geteuid()), "group_id": str(os.getegid()),
+        "default_permissions": None,
+    }  # fmt: skip
+    if allow_other:
+        wanted["allow_other"] = None
     try:
-        syscalls.mount(b"agentfsd", os.fsencode(target), FSTYPE.encode(), flags, data.encode())
+        if not (has_dead(target) and _replace_dead(target, options, wanted)):
+            flags = sum(flag for name, flag in _MOUNT_FLAGS.items() if name in options)
+            data = ",".join(name if text is None else f"{name}={text}" for name, text in wanted.items())
+            syscalls.mount(b"agentfsd", os.fsencode(target), FSTYPE.encode(), flags, data.encode())
     except OSError:
         os.close(fd)
         raise
     return fd
+
+
+def _replace_dead(target: str, options: frozenset[str], wanted: dict[str, str | None]) -> bool:
+    """Mount a FUSE file system beneath a dead one, and unmount that; return False if it was only unmounted. OSError: EPERM."""
+    kind, _, subtype = FSTYPE.partition(".")
+    wanted |= {"source": "agentfsd", "subtype": subtype} | {name: None for name in _OF_FILESYSTEM if name in options}
+    encoded = {name.encode(): text if text is None else text.encode() for name, text in wanted.items()}
+    attributes = sum(flag for name, flag in _ATTRIBUTES.items() if name in options)
+    is_mounted = False
+    try:
+        mount = syscalls.new_mount(kind.encode(), encoded, attributes)
+        try:
+            syscalls.place_mount(mount, os.fsencode(target), beneath=True)
+            is_mounted = True
+        finally:
+            os.close(mount)
+    except OSError as exc:
+        if exc.errno == errno.EPERM:
+            raise
+    unmount(target, lazy=True)
+    return is_mounted
 
 
 def mount_tmpfs(target: str, source: str, size_bytes: int, *, again: bool = False) -> None:

@@ -50,7 +50,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     settings: str = ""  # a file of settings, read at the start and at each reload; see daemon/settings_file.py
     metrics: str = ""  # where they are served: see parse_address; "": nowhere
     log_format: LogFormat = "text"
-    replaces_dead: bool = False  # a killed daemon's mount was taken away for this one
+    replaces_dead: bool = False  # a killed daemon's mount is at the mount point, and may hide the lower
     restarts: bool = True  # if it is killed, the next daemon starts by itself and goes on with the mount
     hidden: bool = False  # the one-step overlay: mounted at STATE/mnt, seen through private namespaces only
 
@@ -76,8 +76,10 @@ def check(config: DaemonConfig) -> DaemonConfig:
     _check_backstore(resolved.backstore)
     _check_options(resolved.mount_options)
     _check_metrics(resolved.metrics)
-    _check_mountpoint(resolved.mountpoint)
-    _check_directory(resolved.lower, "workspace", "name the directory that is to be overlaid")
+    if not resolved.replaces_dead:
+        _check_mountpoint(resolved.mountpoint)
+    if not (resolved.replaces_dead and is_within(resolved.lower, resolved.mountpoint)):
+        _check_directory(resolved.lower, "workspace", "name the directory that is to be overlaid")
     _check_overlap(resolved)
     _check_settings(resolved)
     return resolved

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Mapping
 from typing import Final
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -158,13 +159,17 @@ def sync_filesystem(fd: int) -> None:
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_SYNCHRONOUS = 1, 2, 4, 8, 16  # mount(2)
 MS_REMOUNT, MS_DIRSYNC, MS_NOATIME, MS_BIND, MS_REC, MS_PRIVATE = 32, 128, 1024, 4096, 16384, 1 << 18
-MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4  # mount_setattr(2)
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOATIME = 1, 2, 4, 8, 16  # mount_setattr(2)
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000  # unshare(2), setns(2)
 _SYS_OPEN_TREE, _SYS_MOVE_MOUNT, _SYS_MOUNT_SETATTR = 428, 429, 442
+_SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 430, 431, 432
+_FSOPEN_CLOEXEC, _FSMOUNT_CLOEXEC = 1, 1
+_FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 0, 1, 6
 _SYS_PIVOT_ROOT: Final = {"x86_64": 155}.get(os.uname().machine, 41)  # the other number is that of all newer machines
 _OPEN_TREE_CLONE: Final = 1
 _AT_RECURSIVE: Final = 0x8000
 _MOVE_MOUNT_F_EMPTY_PATH: Final = 4
+_MOVE_MOUNT_BENEATH: Final = 0x200
 _MNT_FORCE, _MNT_DETACH, _UMOUNT_NOFOLLOW = 1, 2, 8
 _MOUNT_ATTR = struct.Struct("=QQQQ")  # to set, to clear, propagation, user namespace
 
@@ -199,9 +204,35 @@ def copy_mount(path: bytes, *, recursive: bool = False) -> int:
     return check_result(_libc.syscall(_SYS_OPEN_TREE, _AT_FDCWD, path, flags), path)
 
 
-def place_mount(fd: int, path: bytes) -> None:
-    """Mount at *path* what copy_mount() returned, in any mount namespace. See move_mount(2), Linux 5.2."""
-    check_result(_libc.syscall(_SYS_MOVE_MOUNT, fd, b"", _AT_FDCWD, path, _MOVE_MOUNT_F_EMPTY_PATH), path)
+def new_mount(kind: bytes, options: Mapping[bytes, bytes | None], attributes: int) -> int:
+    """Return the descriptor of a detached mount of a new file system. See fsopen(2), Linux 5.2.
+
+    Args:
+        kind: The type of the file system.
+        options: Its options, and b"source"; None for an option without a value.
+        attributes: MOUNT_ATTR_* of the mount.
+    """
+    context = check_result(_libc.syscall(_SYS_FSOPEN, kind, _FSOPEN_CLOEXEC))
+    try:
+        for name, text in options.items():
+            command = _FSCONFIG_SET_FLAG if text is None else _FSCONFIG_SET_STRING
+            check_result(_libc.syscall(_SYS_FSCONFIG, context, command, name, text, 0))
+        check_result(_libc.syscall(_SYS_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0))
+        return check_result(_libc.syscall(_SYS_FSMOUNT, context, _FSMOUNT_CLOEXEC, attributes))
+    finally:
+        os.close(context)
+
+
+def place_mount(fd: int, path: bytes, *, beneath: bool = False) -> None:
+    """Mount at *path* what copy_mount() or new_mount() returned, in any mount namespace. See move_mount(2), Linux 5.2.
+
+    Args:
+        fd: The detached mount.
+        path: The mount point.
+        beneath: Mount it below the topmost mount there, which hides it until that is unmounted (Linux 6.5).
+    """
+    flags = _MOVE_MOUNT_F_EMPTY_PATH | (_MOVE_MOUNT_BENEATH if beneath else 0)
+    check_result(_libc.syscall(_SYS_MOVE_MOUNT, fd, b"", _AT_FDCWD, path, flags), path)
 
 
 def set_mount_attributes(place: bytes | int, to_set: int, *, to_clear: int = 0, recursive: bool = False) -> None:

@@ -14,9 +14,9 @@ from typing import NoReturn
 import msgspec
 
 from agentfs_client import registry
+from agentfs_host import mount_table
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.fuse import keeper
-from agentfsd.fuse.native import fuse_device
 from agentfsd.linux import mounts
 from agentfsd.process import daemon_process
 from agentfsd.process.readiness import Readiness
@@ -41,8 +41,7 @@ def start(config: DaemonConfig) -> Readiness:
     Raises:
         Refusal: The daemon could not start.
     """
-    mounts.clear_dead(config.mountpoint)
-    daemon_config.check(config)  # find most mistakes before anything is started
+    config = _checked(config)  # finds most mistakes before anything is started
     config_fd = daemon_config.descriptor(config)
     ready_read, ready_write = os.pipe()
     errors_fd = os.memfd_create("agentfsd-start")
@@ -72,16 +71,19 @@ def go_on() -> None:
 
 def become(config: DaemonConfig) -> NoReturn:
     """Replace this process by the daemon, in the foreground."""
-    is_dead = mounts.clear_dead(config.mountpoint)
-    try:
-        config = msgspec.structs.replace(daemon_config.check(config), replaces_dead=is_dead)
-    finally:
-        if is_dead:  # so that nobody writes to the directory beneath until the daemon mounts; it stays if the daemon fails
-            fuse_device.mount_dead(config.mountpoint, config.allow_other)
-    fd = daemon_config.descriptor(config)
+    fd = daemon_config.descriptor(_checked(config))
     os.set_inheritable(fd, True)
     sys.stdout.flush()
     os.execve(sys.executable, _command(fd, -1), _environment())
+
+
+def _checked(config: DaemonConfig) -> DaemonConfig:
+    """Return the config with resolved paths. Refusal.
+
+    The mount of a killed daemon stays until the next one mounts, also if none can start: nobody shall write to what lies beneath.
+    """
+    is_dead = mounts.has_dead(mount_table.resolved(config.mountpoint))
+    return daemon_config.check(msgspec.structs.replace(config, replaces_dead=is_dead))
 
 
 def join_hidden(lower: str, state: state_directory.StateDirectory) -> registry.DaemonRecord:

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 
 from agentfsd.linux import mounts
 
@@ -14,13 +15,17 @@ _FUSERMOUNT_TIMEOUT_S = 20
 
 
 def mount(mountpoint: str, options: frozenset[str]) -> int:
-    """Mount with options of mount(8) and ``allow_other``; return the connection's descriptor. OSError says what refused."""
+    """Mount with options of mount(8) and ``allow_other``; return the connection's descriptor. OSError says what refused.
+
+    If a killed daemon's mount is there, this one takes its place.
+    """
     safe = options | {f"no{name}" for name in ("suid", "dev") if name not in options}
     try:
         return mounts.mount_fuse(mountpoint, safe, "allow_other" in options)
     except OSError as exc:
         if exc.errno != errno.EPERM:
             raise
+    mounts.clear_dead(mountpoint)
     return _fusermount(mountpoint, options)
 
 
@@ -28,6 +33,20 @@ def mount_dead(mountpoint: str, allow_other: bool) -> None:
     """Mount a file system that answers every request with ENOTCONN; do nothing if mounting is refused."""
     with contextlib.suppress(OSError):
         os.close(mount(mountpoint, frozenset({"allow_other"} if allow_other else ())))
+
+
+@contextlib.contextmanager
+def uncovered(mountpoint: str, allow_other: bool) -> Iterator[bool]:
+    """Take the mount of a killed daemon away for a moment, in which the directory beneath is seen; yield whether there was one.
+
+    Afterwards nobody can write to that directory again.
+    """
+    was_dead = mounts.clear_dead(mountpoint)
+    try:
+        yield was_dead
+    finally:
+        if was_dead:
+            mount_dead(mountpoint, allow_other)
 
 
 def unmount(mountpoint: str) -> None:
