@@ -15,6 +15,7 @@ from agentfsd.core.whole_contents import content_of
 from agentfsd.history.executed_paths import why_by_path
 
 _MOST_BYTES = 1 << 20
+_SETID = stat.S_ISUID | stat.S_ISGID
 _CAPABILITIES = b"security.capability"
 _SECTION = re.compile(rb"^\s*\[\s*([^\]\"\s]+)[^\]]*\]")
 _COMMAND_SECTIONS = (b"filter", b"include", b"includeif", b"credential", b"difftool", b"mergetool", b"browser", b"man", b"gpg")
@@ -51,23 +52,27 @@ def why_executed(old: Tree, new: Tree, path: bytes, patterns: Sequence[str]) -> 
     inode = _at(new, path)
     if inode is None or inode.is_dir:
         return ""
-    return why_by_path(path, patterns) or _why(_at(old, path), inode, path)
+    return why_by_path(path, patterns) or _why(old, inode, path)
 
 
-def _why(old: Inode | None, new: Inode, path: bytes) -> str:
+def _why(before: Tree, new: Inode, path: bytes) -> str:
     if not new.is_file:
         return ""
-    bits = stat.S_ISUID | stat.S_ISGID
-    if new.mode & bits and (old is None or not old.is_file or new.mode & bits & ~old.mode or not _same_file(old, new)):
+    if new.mode & _SETID and _has_new_bits(_at(before, path), new):
         return "setuid or setgid"
-    if _CAPABILITIES in all_xattrs(new.tree, new):
+    keeps_xattrs = new.xattrs is None and new.lower_path == path
+    if not keeps_xattrs and _CAPABILITIES in all_xattrs(new.tree, new):
         return "has capabilities"
     name = path.rpartition(b"/")[2]
-    if name == b".gitattributes" and _new_lines(old, new, _with_drivers):
+    if name == b".gitattributes" and _new_lines(_at(before, path), new, _with_drivers):
         return "names a driver that git runs"
-    if b"/" + path in (b"/.git/config", b"/.git/config.worktree") or path.endswith(b"/.git/config"):
-        return "configures commands for git" if _new_lines(old, new, _with_commands) else ""
+    if path in (b".git/config", b".git/config.worktree") or path.endswith(b"/.git/config"):
+        return "configures commands for git" if _new_lines(_at(before, path), new, _with_commands) else ""
     return ""
+
+
+def _has_new_bits(old: Inode | None, new: Inode) -> bool:
+    return old is None or not old.is_file or bool(new.mode & _SETID & ~old.mode) or not _same_file(old, new)
 
 
 def _same_file(old: Inode, new: Inode) -> bool:
