@@ -19,6 +19,14 @@ class Refusal(OSError):
         self.hint = hint
 
 
+class Missing(Refusal):
+    """There is no branch, snapshot or the like with the name that was given, ``ref``."""
+
+    def __init__(self, kind: str, ref: str, hint: str) -> None:
+        super().__init__(_errno.ENOENT, f"no-such-{kind}", f"there is no {kind} named {ref!r}", hint)
+        self.ref = ref
+
+
 class DamagedContent(OSError):
     """The content of a file is missing, or something else stands in its place: whoever reads it gets EIO, never an empty file."""
 
@@ -26,9 +34,9 @@ class DamagedContent(OSError):
         super().__init__(_errno.EIO, message)
 
 
-def not_found(kind: str, ref: str, hint: str = "") -> Refusal:
+def not_found(kind: str, ref: str, hint: str = "") -> Missing:
     """ENOENT for a missing *kind* (``branch``, ``snapshot``, ``ref``)."""
-    return Refusal(_errno.ENOENT, f"no-such-{kind}", f"there is no {kind} named {ref!r}", hint)
+    return Missing(kind, ref, hint)
 
 
 def invalid(message: str, hint: str = "", code: str = "invalid") -> Refusal:

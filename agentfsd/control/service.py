@@ -26,7 +26,7 @@ from agentfsd.control.request_context import RequestContext
 from agentfsd.control.request_metering import metered
 from agentfsd.core.branch_events import EventKind
 from agentfsd.core.rule_checks import RuledCaller
-from agentfsd.domain_errors import Refusal
+from agentfsd.domain_errors import Missing, Refusal
 from agentfsd.metadata.rows import BranchRow
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class ControlService:
         except ClientGone:
             raise
         except OSError as exc:
+            self._suggest(exc, peer)
             reply = error_reply(exc)
         except sqlite3.Error as exc:
             message = f"the metadata database failed: {exc}"
@@ -76,6 +77,13 @@ class ControlService:
             log.exception("a control request failed")
             reply = wire.Error(errno=errno.EIO, code="internal", message="the daemon failed on that request; its log says why")
         return wire.encode(reply, json=as_json)
+
+    def _suggest(self, exc: OSError, peer: Peer) -> None:
+        """Name what the caller may have meant by a ref, unless it may not know of other branches."""
+        services = self.services
+        if isinstance(exc, Missing) and services.bindings.branch_of(peer.caller.pid) is None:
+            like = services.overlay.refs.like(exc.ref)
+            exc.message += f"; did you mean {like!r}?" if like else ""
 
     async def handle(self, request: wire.Request, peer: Peer, channel: ProgressChannel | None = None) -> wire.Reply:
         """Authorize a request, call its handler, and make its entry in the audit trail.

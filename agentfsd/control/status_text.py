@@ -139,7 +139,7 @@ def _slow(reply: wire.StatusReply, now_ns: int) -> str:
 
 
 def _branches(reply: wire.StatusReply, now_ns: int, width: int) -> list[str]:
-    rows = [["BRANCH", "CHANGES", "CHANGED", "LAST SNAPSHOT", "PROCESSES", "BASE"]]
+    rows = [["BRANCH", "CHANGES", "CHANGED", "LAST SNAPSHOT", "PROCESSES", "FROM"]]
     shown = reply.branches
     if len(shown) > _MOST_BRANCHES:  # those in which something is going on
         busiest = sorted(shown, key=lambda branch: (not branch.processes, -branch.changed_ns))[:_MOST_BRANCHES]
@@ -150,7 +150,7 @@ def _branches(reply: wire.StatusReply, now_ns: int, width: int) -> list[str]:
         changed = _ago(now_ns, branch.changed_ns) if branch.changed_ns else "-"
         rows.append([branch.name, amount(branch), changed, snapshot, _processes(reply, branch), branch.base or "(the lower)"])
     rows = [list(map(printable, row)) for row in rows]
-    rows = fitting(rows, width, ("BASE", "LAST SNAPSHOT", "CHANGED", "CHANGES"))
+    rows = fitting(rows, width, ("FROM", "LAST SNAPSHOT", "CHANGED", "CHANGES"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if more := len(reply.branches) - len(shown):

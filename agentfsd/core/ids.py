@@ -8,6 +8,7 @@ from agentfsd.domain_errors import invalid
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_OTHER = re.compile(r"[^A-Za-z0-9._-]+")
 MIN_PREFIX = 6
 
 
@@ -29,9 +30,10 @@ class IdMaker:
 
 def check_name(kind: str, name: str) -> None:
     """Check the name of a branch or snapshot (*kind*, for the message); Refusal ``bad-name``."""
-    if not NAME.fullmatch(name):
-        raise invalid(
-            f"{name!r} is no {kind} name",
-            "a name starts with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 characters at most",
-            code="bad-name",
-        )
+    if NAME.fullmatch(name):
+        return
+    rule = "a name starts with a letter or digit and goes on with letters, digits, '.', '_' or '-', 128 characters at most"
+    like = _OTHER.sub("-", name).strip("-._")
+    raise invalid(
+        f"{name!r} is no {kind} name", f"{rule}: {like!r} would be one" if NAME.fullmatch(like) else rule, code="bad-name"
+    )

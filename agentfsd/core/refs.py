@@ -1,5 +1,6 @@
 """Finds branches and snapshots by name, id, or a unique prefix of an id."""
 
+import difflib
 import errno
 from collections.abc import Iterable
 from typing import TypeVar
@@ -69,6 +70,11 @@ class Refs:
     def exists(self, ref_id: str) -> bool:
         """Return whether a branch or snapshot has this id."""
         return ref_id in self._state.branches or ref_id in self._state.snapshots
+
+    def like(self, ref: str) -> str:
+        """Return the name of a branch or snapshot that somebody may have meant by *ref*; "" if none is like it."""
+        rows = (*self._state.branches.values(), *self._state.snapshots.values())
+        return next(iter(difflib.get_close_matches(ref, [row.name for row in rows], 1)), "")
 
     def names(self, *, branches: bool) -> list[tuple[str, str]]:
         """Return (name, id) of every branch, or of every snapshot if *branches* is false, in order of creation."""

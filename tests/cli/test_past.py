@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import Mounted, agentfsd
+from tests.mounted import AGENTFSD, Mounted, agentfsd
 from tests.repositories.agents import git, start
 
 
@@ -258,3 +258,30 @@ def test_a_merge_of_git_with_markers_is_aborted_at_once_and_can_be_merged_again(
     mounted.cli("commit", "main")
     assert sorted(git(lower, "log", "--format=%s", "--no-merges").splitlines()) == ["one", "start", "two"]
     assert (git(lower, "status", "--porcelain"), (lower / "text").read_text()) == ("", "two\n")
+
+
+def test_log_draws_branches_with_snapshots_of_their_own_one_below_the_other(mounted: Mounted) -> None:
+    for name in ("one", "two", "three"):
+        mounted.cli("branch create", name)
+        (mounted.subtree(name) / "file").write_text(name)
+        mounted.cli("snapshot create", f"{name}-s", "--branch", name)
+    lines = mounted.cli("log").stdout.splitlines()
+    assert [line[:2] for line in lines] == ["o ", "* "] * 3 + ["o "]
+    assert [line.split()[2].rstrip(":") for line in lines[::2]] == ["three", "two", "one", "main"]
+    assert "main: no changes" in lines[-1]
+
+
+def test_a_misspelt_branch_is_suggested_only_to_who_may_list_branches(mounted: Mounted) -> None:
+    mounted.cli("branch create", "try-1")
+    mounted.cli("branch create", "other")
+    outside = mounted.cli("branch show", "try1", check=False)
+    assert "no branch named 'try1'; did you mean 'try-1'?" in outside.stderr
+    inside = mounted.run("other", *AGENTFSD, "diff", "try1", check=False)
+    assert inside.returncode == 1
+    assert "mean" not in inside.stderr
+
+
+def test_a_name_with_a_slash_is_refused_with_one_that_is_possible(mounted: Mounted) -> None:
+    refused = mounted.cli("branch create", "feature/x", check=False)
+    assert refused.returncode == 1
+    assert "'feature-x' would be one" in refused.stderr

@@ -1,5 +1,7 @@
 """The command `log`, which draws the history of all branches, or of one."""
 
+from collections import Counter
+
 import click
 
 from agentfs_client import wire
@@ -16,7 +18,7 @@ from agentfsd.control import status_text
 def log(ref: str | None, named: str | None, as_json: bool) -> None:
     """Show the history of branches and snapshots as a graph.
 
-    The newest state comes first. With REF, it shows only the snapshots that led to REF. For a branch, it shows the number of
+    Each state comes above those that it came from, and the newest branch first. With REF, it shows only the snapshots that led to REF. For a branch, it shows the number of
     changes as `branch list` does, or no number if counting by path takes long. For a snapshot, it shows what was stored since the
     previous snapshot.
 
@@ -31,33 +33,25 @@ def log(ref: str | None, named: str | None, as_json: bool) -> None:
     if as_json:
         printing.as_json(plain(snapshots))
         return
-    known = {snapshot.id for snapshot in snapshots}
-    shown = [branch for branch in branches if branch.name == ref or (ref is None and _is_worth_a_line(branch, known))]
+    shown = [branch for branch in branches if ref in (None, branch.name)]
     for line in history_graph.draw(_nodes(snapshots, shown)):
         printing.say(line)
 
 
-def _is_worth_a_line(branch: wire.Branch, known: set[str]) -> bool:
-    return bool(branch.changed or branch.repositories) or branch.last in known
-
-
 def _nodes(snapshots: list[wire.BranchSnapshot], branches: list[wire.Branch]) -> list[history_graph.GraphNode]:
-    """Order the states for the graph: the newest first, each before its parents, each branch above its snapshots."""
-    newest_branches = sorted(branches, key=lambda branch: branch.id, reverse=True)
-    nodes = [history_graph.GraphNode(branch.id, [branch.last], _branch_text(branch), "o") for branch in newest_branches]
-    waiting = {snapshot.id: snapshot for snapshot in snapshots}
-    children: dict[str, int] = {}
-    for snapshot in snapshots:
-        for parent in _parents(snapshot):
-            children[parent] = children.get(parent, 0) + 1
-    while waiting:
-        free = [snapshot for snapshot in waiting.values() if not children.get(snapshot.id)] or list(waiting.values())
-        newest = max(free, key=lambda snapshot: snapshot.created_ns)
-        del waiting[newest.id]
-        for parent in _parents(newest):
-            children[parent] = children.get(parent, 0) - 1
-        nodes.append(history_graph.GraphNode(newest.id, _parents(newest), _snapshot_text(newest)))
-    return nodes
+    """Order the states for the graph: each before its parents, and right below it those that only it came from."""
+    nodes = {one.id: history_graph.GraphNode(one.id, _parents(one), _snapshot_text(one)) for one in snapshots}
+    nodes |= {one.id: history_graph.GraphNode(one.id, [one.last], _branch_text(one), "o") for one in branches}
+    awaited = Counter(parent for node in nodes.values() for parent in node.parents)  # by states that have no line yet
+    ordered: list[history_graph.GraphNode] = []
+    for first in sorted((node for node in nodes.values() if not awaited[node.id]), key=lambda node: node.id, reverse=True):
+        pending = [first]
+        while pending:
+            node = pending.pop()
+            ordered.append(node)
+            awaited.subtract(node.parents)
+            pending += [nodes[parent] for parent in reversed(node.parents) if parent in nodes and not awaited[parent]]
+    return ordered
 
 
 def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
@@ -66,7 +60,7 @@ def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
 
 
 def _branch_text(branch: wire.Branch) -> str:
-    changes = printing.plural(branch.changed, "change") if branch.counted else "changes"
+    changes = "changes" if not branch.counted else printing.plural(branch.changed, "change") if branch.changed else "no changes"
     git = "".join(f"; {status_text.in_repository(one.path_bytes, one.sentence)}" for one in branch.repositories)
     return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{git}"
 
