@@ -58,7 +58,7 @@ async def make(
             context,
         )
         context.progress(0, 0, "comparing")
-        job = compare.Job(pairs, request.stat_only, request.context_lines)
+        job = compare.Job(pairs, request.stat_only, request.context_lines, request.ignore_space)
         if len(pairs) <= _LITTLE_FILES and job.size_bytes <= _LITTLE_BYTES:
             outcome = compare.compare(job, spool.fileno())
         else:

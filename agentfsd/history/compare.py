@@ -50,6 +50,7 @@ class Job(msgspec.Struct, frozen=True):
     pairs: list[Pair]
     stat_only: bool
     context_lines: int
+    ignore_space: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -66,6 +67,13 @@ class PairPatch(msgspec.Struct, frozen=True):
     is_binary: bool
     patch: bytes
 
+    @property
+    def says_nothing(self) -> bool:
+        """Whether the file has changed in nothing that was compared."""
+        old, new = self.pair.old, self.pair.new
+        is_same_kind = old is not None and new is not None and old.mode == new.mode and self.pair.old_path == self.pair.path
+        return is_same_kind and not (self.added or self.removed or self.is_binary or self.pair.note)
+
 
 class ComparisonOutcome(msgspec.Struct, frozen=True):
     """``too_long_at``: the path at which the patches exceeded MAX_PATCH_BYTES. ``patches`` is empty then."""
@@ -75,11 +83,13 @@ class ComparisonOutcome(msgspec.Struct, frozen=True):
 
 
 def compare(job: Job, spool_fd: int) -> ComparisonOutcome:
-    """Return the patch of every pair, in the order of the pairs."""
+    """Return the patch of every pair, in the order of the pairs; none for a pair that differs only in what the job ignores."""
     patches: list[PairPatch] = []
     total = 0
     for pair in job.pairs:
         made = _compare(pair, job, spool_fd)
+        if job.ignore_space and made.says_nothing:
+            continue
         total += len(made.patch)
         if total > MAX_PATCH_BYTES:
             return ComparisonOutcome([], pair.path)
@@ -96,6 +106,8 @@ def _compare(pair: Pair, job: Job, spool_fd: int) -> PairPatch:
         for path, side in ((pair.old_path, pair.old), (pair.path, pair.new))
     )
     flags = DiffOption.INDENT_HEURISTIC | (DiffOption.NORMAL if job.stat_only else DiffOption.SHOW_BINARY)
+    if job.ignore_space:
+        flags |= DiffOption.IGNORE_WHITESPACE
     diff = old.diff_to_tree(new, flags, job.context_lines)
     if pair.old_path != pair.path:
         diff.find_similar(flags=DiffFind.FIND_RENAMES, rename_threshold=1)

@@ -11,8 +11,9 @@ _MOST_BYTES = 64 << 20  # a larger file gets no patch
 
 
 def home_patches(
-    changes: list[HomeChange], upper: str, home: str, spool: IO[bytes], *, stat_only: bool, context_lines: int
-) -> list[PairPatch]:
+    changes: list[HomeChange], upper: str, home: str, spool: IO[bytes], *,
+    stat_only: bool, context_lines: int, ignore_space: bool = False,
+) -> list[PairPatch]:  # fmt: skip
     """Make patches of changes, with paths relative to the home directory.
 
     Args:
@@ -22,6 +23,7 @@ def home_patches(
         spool: An empty unbuffered file for the contents.
         stat_only: Count lines only.
         context_lines: Lines of context.
+        ignore_space: Lines that differ in white space only are equal.
 
     Raises:
         OSError: A file cannot be read.
@@ -34,7 +36,7 @@ def home_patches(
         )
         for change in changes
     ]  # fmt: skip
-    return compare(Job(pairs, stat_only, context_lines), spool.fileno()).patches
+    return compare(Job(pairs, stat_only, context_lines, ignore_space), spool.fileno()).patches
 
 
 def _copied(path: bytes, info: os.stat_result | None, spool: IO[bytes]) -> Content | None:

@@ -127,6 +127,7 @@ class HistoryOperations:
         *,
         stat_only: bool = False,
         context_lines: int = 3,
+        ignore_space: bool = False,
         own: bool = False,
         internal: bool = True,
         on_progress: OnProgress | None = None,
@@ -134,7 +135,8 @@ class HistoryOperations:
         """Return the changes like diff(), each file with a patch in git's format. With *stat_only*, return only the numbers of
         added and removed lines.
 
-        Without *internal*, files in git's databases are omitted.
+        With *ignore_space*, lines that differ in white space only are equal. Without *internal*, files in git's databases are
+        omitted.
         """
         progress = on_progress is not None
         request = wire.DiffPatch(
@@ -143,6 +145,7 @@ class HistoryOperations:
             raw_paths=raw_paths(paths),
             stat_only=stat_only,
             context_lines=context_lines,
+            ignore_space=ignore_space,
             progress=progress,
             own=own,
             internal=internal,

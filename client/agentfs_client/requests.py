@@ -180,7 +180,8 @@ class Diff(Request, frozen=True, kw_only=True, tag="diff"):
 class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
     """Ask for changes like Diff, with patches in git's format, or with ``stat_only`` only with the counts.
 
-    ``context_lines`` is the number of lines around a change. ``own`` and ``internal`` are as in Diff.
+    ``context_lines`` is the number of lines around a change. ``ignore_space``: lines that differ in white space only are equal,
+    and files that differ in nothing else are omitted. ``own`` and ``internal`` are as in Diff.
     """
 
     a: str | None = None
@@ -189,6 +190,7 @@ class DiffPatch(LongRequest, frozen=True, kw_only=True, tag="diff.patch"):
     raw_paths: list[bytes] = []
     stat_only: bool = False
     context_lines: int = 3
+    ignore_space: bool = False
     own: bool = False
     internal: bool = True
 

@@ -257,3 +257,42 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.002)
+
+
+def test_white_space_is_ignored_on_request(mounted: Mounted) -> None:
+    mounted.cli("branch create", "one")
+    (mounted.subtree("one") / "spaced").write_text("one\ntwo\n")
+    mounted.cli("branch create", "other", "--from", "one")
+    (mounted.subtree("other") / "spaced").write_text("one \n  two\n")
+    assert "+one " in mounted.cli("diff", "one", "other", "--patch").stdout
+    assert mounted.cli("diff", "one", "other", "-w").stdout == ""
+    assert mounted.cli("diff", "one", "other", "-w", "--stat").stdout == ""
+    (mounted.subtree("other") / "spaced").write_text("one \n  2\n")
+    shown = mounted.cli("diff", "one", "other", "-w").stdout.splitlines()
+    assert [line for line in shown if line[:1] in "+-" and line[:3] not in ("+++", "---")] == ["-two", "+  2"]
+
+
+@pytest.mark.parametrize("form", ["--name-status", "--stat", "--patch", "--json"])
+def test_paths_that_match_a_pattern_are_left_out(mounted: Mounted, form: str) -> None:
+    mounted.cli("branch create", "noisy")
+    branch = mounted.subtree("noisy")
+    (branch / "build").mkdir()
+    for name in ("build/made.o", "wanted.c", "other.lock"):
+        (branch / name).write_text("content\n")
+    shown = mounted.cli("diff", "noisy", form, "--exclude", "*.lock", "--exclude", "build/**").stdout
+    assert "wanted.c" in shown
+    assert "made.o" not in shown
+    assert "other.lock" not in shown
+
+
+def test_a_commit_can_be_looked_at_before(mounted: Mounted) -> None:
+    mounted.cli("branch create", "kept")
+    (mounted.subtree("kept") / "fresh").write_text("a line\n")
+    assert "fresh | 1 + (new)" in mounted.cli("commit", "kept", "--dry-run", "--stat").stdout
+    assert "+a line" in mounted.cli("commit", "kept", "--dry-run", "--patch").stdout
+    assert not (mounted.lower / "fresh").exists()
+    refused = mounted.cli("commit", "kept", "--stat", check=False)
+    assert (refused.returncode, "--dry-run" in refused.stderr) == (2, True)
+    mounted.cli("branch create", "child", "--from", "kept")
+    (mounted.subtree("child") / "more").write_text("")
+    assert "fresh" not in mounted.cli("commit", "child", "--dry-run", "--stat").stdout

@@ -5,12 +5,14 @@ import click
 from agentfsd.cli import merge_report, shell_completion
 from agentfsd.cli.command_base import EXIT_REFUSED, WithPaths, converse, json_option, mount_option
 from agentfsd.cli.connect import mount_finder
-from agentfsd.cli.output import printing, progress_bar
+from agentfsd.cli.output import diff_views, printing, progress_bar
 
 
 @click.command(cls=WithPaths)
 @click.argument("branch", required=False, shell_complete=shell_completion.branches)
 @click.option("--dry-run", is_flag=True, help="Change nothing; list what would be written, and every conflict.")
+@click.option("--stat", "form", flag_value="stat", help="With --dry-run, show how many lines each file would gain and lose.")
+@click.option("-p", "--patch", "form", flag_value="patch", help="With --dry-run, show the changes as patches.")
 @click.option("--all", "everything", is_flag=True, help="With --dry-run and --json, list git's own files, too.")
 @click.option("--merge", "merging", is_flag=True, help="Merge three-way where the target changed, too.")
 @click.option("--force", is_flag=True, help="Overwrite what changed in the target.")
@@ -24,7 +26,7 @@ from agentfsd.cli.output import printing, progress_bar
 @json_option
 @click.pass_context
 def commit(
-    ctx: click.Context, branch: str | None, dry_run: bool, everything: bool, merging: bool, force: bool, as_branches: bool,
+    ctx: click.Context, branch: str | None, dry_run: bool, form: str | None, everything: bool, merging: bool, force: bool, as_branches: bool,
     hooks: bool, resume: bool, abort: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Apply a branch's changes to what it was made from.
@@ -43,6 +45,7 @@ def commit(
     \b
     Example:
       agentfsd commit fix-1 --dry-run
+      agentfsd commit fix-1 --dry-run --stat
       agentfsd commit fix-1
       agentfsd commit fix-1 -- src docs/index.md
     """
@@ -50,6 +53,8 @@ def commit(
         raise click.UsageError("--resume and --abort exclude each other")
     if merging and force:
         raise click.UsageError("--merge and --force exclude each other")
+    if form and not dry_run:
+        raise click.UsageError(f"--{form} is for --dry-run: see `agentfsd diff --{form}` for what is in a branch")
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
     with daemon, progress_bar.of_daemon() as on_progress:
         if resume or abort:
@@ -67,9 +72,16 @@ def commit(
                 internal=everything,
                 on_progress=on_progress,
             )
+            if form and not result.conflicts:
+                target = None if result.into.startswith("/") else result.into
+                patches = daemon.patches(branch, target, wanted, stat_only=form == "stat", internal=everything)
     if resume or abort:
         merge_report.show_end(result, abort=abort, as_json=as_json)
         ctx.exit(EXIT_REFUSED if result.conflicts else 0)
+    if form and not (result.conflicts or as_json):
+        show = diff_views.show_stat if form == "stat" else diff_views.show_patches
+        show(patches, colour=diff_views.wants_colour("auto"), paged=True)
+        return
     merge_report.show(result, f"committed {branch or daemon.hello.branch}", dry_run=dry_run, as_json=as_json)
     if result.conflicts:
         if not as_json:

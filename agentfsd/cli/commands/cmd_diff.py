@@ -1,6 +1,11 @@
 """The command `diff`, which shows what changed between two states."""
 
+import os
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
 import click
+import msgspec
 
 from agentfs_client import wire
 from agentfsd.cli import shell_completion
@@ -12,6 +17,35 @@ from agentfsd.control import status_text
 from agentfsd.history.home_changes import HomeChange
 
 _CONTEXT_LINES = 3
+_Told = TypeVar("_Told", wire.Change, wire.FilePatch)
+
+
+class _Form(NamedTuple):
+    """How to show what changed.
+
+    Attributes:
+        name: name-status, stat or patch.
+        context_lines: Around each change of a patch.
+        ignore_space: Lines that differ in white space only are equal.
+        excluded: Patterns of paths to leave out, as in .gitignore.
+    """
+
+    name: str
+    context_lines: int
+    ignore_space: bool
+    excluded: tuple[str, ...]
+    as_json: bool
+    colour: str
+    paged: bool
+
+    def without_excluded(self, changes: Iterable[_Told]) -> list[_Told]:
+        """Return the changes whose paths match none of the patterns."""
+        if not self.excluded:
+            return list(changes)
+        import pathspec  # imported late: the import would delay every command
+
+        spec = pathspec.GitIgnoreSpec.from_lines(self.excluded)
+        return [change for change in changes if not spec.match_file(os.fsdecode(change.path_bytes))]
 
 
 @click.command(cls=WithPaths)
@@ -22,6 +56,10 @@ _CONTEXT_LINES = 3
 @click.option("-p", "--patch", "form", flag_value="patch", help="Show patches in git's format, which `git apply` takes.")
 @click.option(
     "-U", "--unified", "context_lines", type=click.IntRange(0), metavar="N", help="Show N lines of context; implies --patch."
+)
+@click.option("-w", "--ignore-space", is_flag=True, help="Ignore changes in white space; implies --patch.")
+@click.option(
+    "--exclude", "excluded", multiple=True, metavar="PATTERN", help="Leave out paths that match, as in .gitignore. Repeatable."
 )
 @click.option("--home", is_flag=True, help="Show the branch's changes to the home directory: see `run --home overlay`.")
 @click.option(
@@ -45,6 +83,8 @@ def diff(
     b: str | None,
     form: str | None,
     context_lines: int | None,
+    ignore_space: bool,
+    excluded: tuple[str, ...],
     own: bool,
     home: bool,
     everything: bool,
@@ -68,62 +108,64 @@ def diff(
       agentfsd diff fix-1
       agentfsd diff fix-1 fix-2 --stat
       agentfsd diff --patch fix-1 -- src docs/index.md
+      agentfsd diff fix-1 --stat --exclude '*.lock' --exclude build/
       agentfsd diff --patch fix-1 | git apply
       agentfsd diff --home fix-1
     """
-    form = form or ("patch" if context_lines is not None else "name-status")
+    name = form or ("patch" if context_lines is not None or ignore_space else "name-status")
+    lines = context_lines if context_lines is not None else _CONTEXT_LINES
+    shown = _Form(name, lines, ignore_space, excluded, as_json, colour, not no_pager)
     if own and b is not None:
         raise click.UsageError("--own compares one branch with what it was made from: leave out B")
+    if home and b is not None:
+        raise Failure("--home compares one branch with the home directory", "name one branch")
     old, new = (a, b) if b is not None else (None, a)
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
-    if home:
-        if b is not None:
-            raise Failure("--home compares one branch with the home directory", "name one branch")
-        with refusals(), daemon:
+    with refusals(), daemon:
+        if home:
             layer = HomeLayer(mount, daemon.show_branch(a))
-        _show_home(layer, layer.changes(paths), form, context_lines, as_json, colour, paged=not no_pager)
-        return
-    with daemon:
-        wanted = [mount_finder.in_workspace(mount, path) for path in paths]
-        if form == "name-status":
-            _show_changes(daemon.changes(new, old, wanted, own=own, internal=everything), as_json, paged=not no_pager)
+            _show_home(layer, layer.changes(paths), shown)
             return
-        lines = context_lines if context_lines is not None else _CONTEXT_LINES
+        wanted = [mount_finder.in_workspace(mount, path) for path in paths]
+        if name == "name-status":
+            _show_changes(daemon.changes(new, old, wanted, own=own, internal=everything), shown)
+            return
         with progress_bar.of_daemon() as on_progress:
             patches = daemon.patches(
-                new, old, wanted, stat_only=form == "stat", context_lines=lines, own=own,
+                new, old, wanted, stat_only=name == "stat", context_lines=lines, ignore_space=ignore_space, own=own,
                 internal=everything, on_progress=on_progress,
             )  # fmt: skip
-    if as_json:
+    _show_patches(patches, shown)
+
+
+def _show_home(layer: HomeLayer, changes: list[HomeChange], form: _Form) -> None:
+    if form.name == "name-status":
+        _show_changes(wire.ChangesReply(changes=wire_changes(changes)), form)
+        return
+    patches = layer.patches(
+        changes, stat_only=form.name == "stat", context_lines=form.context_lines, ignore_space=form.ignore_space
+    )
+    _show_patches(patches, form)
+
+
+def _show_patches(patches: list[wire.FilePatch], form: _Form) -> None:
+    patches = form.without_excluded(patches)
+    if form.as_json:
         printing.as_json(plain(patches))
         return
-    show = diff_views.show_stat if form == "stat" else diff_views.show_patches
-    show(patches, colour=diff_views.wants_colour(colour), paged=not no_pager)
+    show = diff_views.show_stat if form.name == "stat" else diff_views.show_patches
+    show(patches, colour=diff_views.wants_colour(form.colour), paged=form.paged)
 
 
-def _show_home(
-    layer: HomeLayer, changes: list[HomeChange], form: str, context_lines: int | None, as_json: bool, colour: str, *, paged: bool
-) -> None:
-    if form == "name-status":
-        _show_changes(wire.ChangesReply(changes=wire_changes(changes)), as_json, paged=paged)
+def _show_changes(reply: wire.ChangesReply, form: _Form) -> None:
+    changes = form.without_excluded(reply.changes)
+    if form.as_json:
+        printing.as_json(plain(msgspec.structs.replace(reply, changes=changes)))
         return
-    lines = context_lines if context_lines is not None else _CONTEXT_LINES
-    found = layer.patches(changes, stat_only=form == "stat", context_lines=lines)
-    if as_json:
-        printing.as_json(plain(found))
-        return
-    show = diff_views.show_stat if form == "stat" else diff_views.show_patches
-    show(found, colour=diff_views.wants_colour(colour), paged=paged)
-
-
-def _show_changes(reply: wire.ChangesReply, as_json: bool, *, paged: bool) -> None:
-    if as_json:
-        printing.as_json(plain(reply))
-    else:
-        for repository in reply.repositories:
-            printing.note(status_text.in_repository(repository.path_bytes, repository.sentence))
-        lines = (f"{change.status}\t{printing.renamed(change)}{_moved(change)}{_executed(change)}" for change in reply.changes)
-        pager.show(lines, wanted=paged)
+    for repository in reply.repositories:
+        printing.note(status_text.in_repository(repository.path_bytes, repository.sentence))
+    lines = (f"{change.status}\t{printing.renamed(change)}{_moved(change)}{_executed(change)}" for change in changes)
+    pager.show(lines, wanted=form.paged)
 
 
 def _moved(change: wire.Change) -> str:

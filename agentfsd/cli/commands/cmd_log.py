@@ -18,9 +18,9 @@ from agentfsd.control import status_text
 def log(ref: str | None, named: str | None, as_json: bool) -> None:
     """Show the history of branches and snapshots as a graph.
 
-    Each state comes above those that it came from, and the newest branch first. With REF, it shows only the snapshots that led to REF. For a branch, it shows the number of
-    changes as `branch list` does, or no number if counting by path takes long. For a snapshot, it shows what was stored since the
-    previous snapshot.
+    Each state comes above those that it came from, and the newest branch first. With REF, it shows only the snapshots that led
+    to REF. For a branch, it shows the number of changes as `branch list` does, or no number if counting by path takes long.
+    For a snapshot, it shows what was stored since the previous snapshot.
 
     \b
     Example:

@@ -176,13 +176,15 @@ def run_command(
             command, env, starts_in, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan, _tell_lacking,
             watch.directories(),
         )  # fmt: skip
+        before = None
         if around:
-            daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
+            before = daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
         asks = any(rule.verb == "ask" for rule in rules)
         with run_questions.asked(mount.mountpoint, chosen.name) if asks else contextlib.nullcontext():
             ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
-        if around:
-            daemon.create_snapshot(chosen.id, tag=f"after: {_shown_command(command)}", around_run=True)
+        if before is not None:
+            after = daemon.create_snapshot(chosen.id, tag=f"after: {_shown_command(command)}", around_run=True)
+            printing.note(f"snapshots {before.name} (before) and {after.name} (after); back: agentfsd restore {before.name}")
         watch.tell(ended, made_up=branch is None, summarized=branch is None or _is_hidden(mount))
     return ended.exit_code
 

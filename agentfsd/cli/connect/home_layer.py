@@ -50,12 +50,17 @@ class HomeLayer:
             raise Failure(f"{os.fsdecode(path)} is not in the home directory {self.home}", "name paths in it, such as ~/.config")
         return os.fsencode(os.path.relpath(resolved, self.home))
 
-    def patches(self, changes: list[HomeChange], *, stat_only: bool, context_lines: int) -> list[wire.FilePatch]:
+    def patches(
+        self, changes: list[HomeChange], *, stat_only: bool, context_lines: int, ignore_space: bool
+    ) -> list[wire.FilePatch]:
         """Compare the contents of changed files, as `agentfsd diff` does."""
         from agentfsd.history.home_patches import home_patches  # here, as loading libgit2 takes longer than the rest
 
         with tempfile.TemporaryFile(buffering=0) as spool:
-            made = home_patches(changes, self._upper, self.home, spool, stat_only=stat_only, context_lines=context_lines)
+            made = home_patches(
+                changes, self._upper, self.home, spool,
+                stat_only=stat_only, context_lines=context_lines, ignore_space=ignore_space,
+            )  # fmt: skip
         return [_wire_patch(each) for each in made]
 
 
