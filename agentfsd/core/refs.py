@@ -73,8 +73,8 @@ class Refs:
 
     def like(self, ref: str) -> str:
         """Return the name of a branch or snapshot that somebody may have meant by *ref*; "" if none is like it."""
-        rows = (*self._state.branches.values(), *self._state.snapshots.values())
-        return next(iter(difflib.get_close_matches(ref, [row.name for row in rows], 1)), "")
+        names = [name for branches in (True, False) for name, _ in self.names(branches=branches)]
+        return next(iter(difflib.get_close_matches(ref, names, 1)), "")
 
     def names(self, *, branches: bool) -> list[tuple[str, str]]:
         """Return (name, id) of every branch, or of every snapshot if *branches* is false, in order of creation."""

@@ -2,6 +2,7 @@
 
 import click
 
+from agentfs_client import wire
 from agentfsd.cli import merge_report, shell_completion
 from agentfsd.cli.command_base import EXIT_REFUSED, WithPaths, converse, json_option, mount_option
 from agentfsd.cli.connect import mount_finder
@@ -26,8 +27,8 @@ from agentfsd.cli.output import diff_views, printing, progress_bar
 @json_option
 @click.pass_context
 def commit(
-    ctx: click.Context, branch: str | None, dry_run: bool, form: str | None, everything: bool, merging: bool, force: bool, as_branches: bool,
-    hooks: bool, resume: bool, abort: bool, named: str | None, as_json: bool,
+    ctx: click.Context, branch: str | None, dry_run: bool, form: str | None, everything: bool, merging: bool, force: bool,
+    as_branches: bool, hooks: bool, resume: bool, abort: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Apply a branch's changes to what it was made from.
 
@@ -49,12 +50,7 @@ def commit(
       agentfsd commit fix-1
       agentfsd commit fix-1 -- src docs/index.md
     """
-    if resume and abort:
-        raise click.UsageError("--resume and --abort exclude each other")
-    if merging and force:
-        raise click.UsageError("--merge and --force exclude each other")
-    if form and not dry_run:
-        raise click.UsageError(f"--{form} is for --dry-run: see `agentfsd diff --{form}` for what is in a branch")
+    _check_options(resume=resume, abort=abort, merging=merging, force=force, form=form, dry_run=dry_run)
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
     with daemon, progress_bar.of_daemon() as on_progress:
         if resume or abort:
@@ -85,11 +81,25 @@ def commit(
     merge_report.show(result, f"committed {branch or daemon.hello.branch}", dry_run=dry_run, as_json=as_json)
     if result.conflicts:
         if not as_json:
-            merge_report.advise_executed(result, branch or daemon.hello.branch)
-            if merge_report.advise_in_git(result):
-                merges = "" if merging else "--merge merges them, "
-                printing.note(f"{merges}--force overwrites them; or edit them in the branch")
-            if any(conflict.kind == "history" for conflict in result.conflicts):
-                settled = f"agentfsd commit {branch or daemon.hello.branch}"
-                printing.note(f"`{settled} --merge` merges both histories, `{settled} --as-branches` keeps them side by side")
+            _advise(result, branch or daemon.hello.branch, merging=merging)
         ctx.exit(EXIT_REFUSED)
+
+
+def _check_options(*, resume: bool, abort: bool, merging: bool, force: bool, form: str | None, dry_run: bool) -> None:
+    if resume and abort:
+        raise click.UsageError("--resume and --abort exclude each other")
+    if merging and force:
+        raise click.UsageError("--merge and --force exclude each other")
+    if form and not dry_run:
+        raise click.UsageError(f"--{form} is for --dry-run: see `agentfsd diff --{form}` for what is in a branch")
+
+
+def _advise(result: wire.MergeReply, branch: str, *, merging: bool) -> None:
+    """Print the commands that settle the conflicts."""
+    merge_report.advise_executed(result, branch)
+    if merge_report.advise_in_git(result):
+        merges = "" if merging else "--merge merges them, "
+        printing.note(f"{merges}--force overwrites them; or edit them in the branch")
+    if any(conflict.kind == "history" for conflict in result.conflicts):
+        settled = f"agentfsd commit {branch}"
+        printing.note(f"`{settled} --merge` merges both histories, `{settled} --as-branches` keeps them side by side")
