@@ -156,7 +156,8 @@ class KernelReplies:
         """Answer a look-up of a branch or snapshot below ``.agentfs``; count one look-up on its root."""
         root = self._nodes.view_root(virtual, tree)
         self._nodes.looked_up(root)
-        return LookupReply(root.id, self.attributes(tree.root), NOW_S, NOW_S)
+        shown = self.shown(root, tree.root)
+        return LookupReply(root.id, shown.attributes, NOW_S, shown.attr_s)
 
     def virtual_entry(self, node: VirtualNode) -> LookupReply:
         """Answer a look-up of what is in ``.agentfs``; count one look-up on its node."""
