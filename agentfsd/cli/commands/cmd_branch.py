@@ -28,7 +28,7 @@ def _show(branches: list[wire.Branch], as_json: bool) -> None:
         (b.name, status_text.amount(b), str(b.processes), b.base or "(the lower)", printing.when(b.created_ns), b.id)
         for b in branches
     ]
-    printing.table(("branch", "changes", "processes", "from", "created", "id"), rows)
+    printing.table(("branch", "changes", "processes", "from", "created", "id"), rows, spare=("id", "created"))
     for line in status_text.remarks(branches):
         printing.say(line)
 

@@ -29,7 +29,8 @@ def show_snapshots(snapshots: list[wire.BranchSnapshot], as_json: bool) -> None:
         (s.name, s.branch, str(s.file_count), status_text.size(s.bytes_changed), printing.when(s.created_ns), s.tag, s.id)
         for s in snapshots
     ]
-    printing.table(("snapshot", "branch", "new files", "new bytes", "created", "tag", "id"), rows)
+    headers = ("snapshot", "branch", "new files", "new bytes", "created", "tag", "id")
+    printing.table(headers, rows, spare=("id", "new bytes", "new files"))
 
 
 @snapshot.command()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentfs_client import wire
+from agentfsd.control import status_text
 from agentfsd.escape import printable as printable
 from agentfsd.escape import quoted as quoted
 
@@ -65,10 +66,14 @@ def as_json_line(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=True))
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: with rich on a terminal, as aligned columns under upper-case headers elsewhere."""
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, spare: Sequence[str] = ()) -> None:
+    """Print a table: with rich on a terminal, as aligned columns elsewhere.
+
+    On a terminal that is too narrow, the columns named *spare* are left out, in that order, as far as necessary.
+    """
     if sys.stdout.isatty():
-        _rich_table(headers, rows)
+        head, *body = status_text.fitting([list(headers), *map(list, rows)], width(), spare)
+        _rich_table(head, body)
         return
     lines = [tuple(header.upper() for header in headers), *(tuple(map(printable, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
@@ -89,7 +94,7 @@ def grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = F
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        table.add_column(header, overflow="ellipsis" if cut else "fold", no_wrap=cut)
+        table.add_column(header.upper(), overflow="ellipsis" if cut else "fold", no_wrap=cut)
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     return table
