@@ -188,6 +188,13 @@ class Backstore(Protocol):
         """
         ...
 
+    def take(self, directory: int, name: bytes, object_id: int) -> os.stat_result:
+        """Makes a regular file on the same file system an object, which is then the same file, and returns its status.
+
+        *directory* is a descriptor. FileNotFoundError when there is no such file; OSError where that is impossible.
+        """
+        ...
+
     def share(self, object_id: int, new_id: int) -> bool:
         """Gives an object that nobody writes any more a second number. False if that cannot be: clone() it then.
 

@@ -23,6 +23,7 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE = _OPEN | os.O_CREAT | os.O_EXCL
 _UNNAMED = os.O_RDWR | os.O_CLOEXEC | os.O_TMPFILE
 SET_ASIDE = "set-aside"
+_TAKEN = "trusted.overlay.agentfsd"  # overlayfs hides such attributes from programs; nobody but root can set them
 _MOST = (1 << 63) - 1  # of a number: what SQLite can keep
 _NOT_OURS = {  # what opening something else than a regular file of ours says
     errno.ENOENT: "is missing",
@@ -132,12 +133,18 @@ class HostBackstore:
         return HostFile(self, "", self._open(".", _UNNAMED))
 
     def open(self, object_id: int) -> ContentFile:
-        """Open an object, read-only while a given-out descriptor has a read lease on it: else the open takes 45 s."""
+        """Open an object.
+
+        It is open for reading only while a given-out descriptor has a read lease on it, since the open would take 45 s, and if a
+        file that take() has made an object may not be written.
+        """
         name = _name(object_id)
         for flags in (_OPEN, _READ):
             try:
                 fd = self._open(name, flags | os.O_NONBLOCK)
-            except BlockingIOError:
+            except (BlockingIOError, PermissionError) as exc:
+                if flags == _READ and isinstance(exc, PermissionError):
+                    raise self._damaged(name, exc) from None
                 continue
             except OSError as exc:
                 raise self._damaged(name, exc) from None
@@ -146,7 +153,7 @@ class HostBackstore:
 
     def _checked(self, name: str, fd: int) -> int:
         status = os.fstat(fd)
-        if stat.S_ISREG(status.st_mode) and status.st_uid in self._owners:
+        if self._is_ours(status, fd):
             return fd
         os.close(fd)
         raise self._odd(name, status)
@@ -165,9 +172,19 @@ class HostBackstore:
             status = os.stat(name, dir_fd=self._root, follow_symlinks=False)
         except OSError as exc:
             raise self._damaged(name, exc) from None
-        if stat.S_ISREG(status.st_mode) and status.st_uid in self._owners:
+        if self._is_ours(status, name):
             return status
         raise self._odd(name, status)
+
+    def _is_ours(self, status: os.stat_result, where: int | str) -> bool:
+        """Return whether a file is an object of ours; *where* is its descriptor or name."""
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        return status.st_uid in self._owners or _is_taken(where if isinstance(where, int) else self._path(where))
+
+    def _path(self, name: str) -> str:
+        """Return a path for calls that take no directory descriptor and do not follow its last name."""
+        return f"/proc/self/fd/{self._root}/{name}"
 
     def clone(self, source_fd: int, object_id: int, max_copy_bytes: int | None = None) -> ContentFile:
         """The object gets its name when it is complete; a daemon killed before leaves nothing.
@@ -196,6 +213,24 @@ class HostBackstore:
             os.link(f"/proc/self/fd/{fd}", name, dst_dir_fd=self._root)
         self._synced.discard(shard)
         return name
+
+    def take(self, directory: int, name: bytes, object_id: int) -> os.stat_result:
+        """See types.Backstore."""
+        shard, own = _shard(object_id), _name(object_id)
+        try:
+            os.link(name, own, src_dir_fd=directory, dst_dir_fd=self._root, follow_symlinks=False)
+        except FileNotFoundError:
+            self._make_shard(shard)
+            os.link(name, own, src_dir_fd=directory, dst_dir_fd=self._root, follow_symlinks=False)
+        self._synced.discard(shard)
+        status = os.stat(own, dir_fd=self._root, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):  # another process has replaced it meanwhile
+            os.unlink(own, dir_fd=self._root)
+            raise FileNotFoundError(errno.ENOENT, "the file has been replaced")
+        if status.st_uid not in self._owners:
+            os.setxattr(self._path(own), _TAKEN, b"y", follow_symlinks=False)
+            status = os.stat(own, dir_fd=self._root, follow_symlinks=False)
+        return status
 
     def share(self, object_id: int, new_id: int) -> bool:
         """Both numbers are hard links. False where there are none (FAT), or too many, or the new number's shard is missing."""
@@ -346,6 +381,14 @@ class HostBackstore:
                 continue
             objects += 1
         return {"objects": objects, "bytes": blocks * 512}
+
+
+def _is_taken(where: int | str) -> bool:
+    """Return whether take() has made an object of another user's file."""
+    try:
+        return os.getxattr(where, _TAKEN, follow_symlinks=isinstance(where, int)) == b"y"
+    except OSError:
+        return False
 
 
 def _shard(object_id: int) -> str:

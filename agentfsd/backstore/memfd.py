@@ -182,6 +182,10 @@ class MemoryBackstore:
             self.let_go(held)
             raise
 
+    def take(self, directory: int, name: bytes, object_id: int) -> os.stat_result:
+        """Always refused: contents are in memory."""
+        raise OSError(errno.EOPNOTSUPP, "a backstore in memory takes no files")
+
     def share(self, object_id: int, new_id: int) -> bool:
         """Always False: each number has a descriptor of its own."""
         return False

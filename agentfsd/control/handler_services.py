@@ -2,7 +2,7 @@
 
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -49,6 +49,16 @@ class HomeLayers(Protocol):
 
     def bring_back(self, branch_id: str, kept: str) -> None:
         """Bring back what discard() has kept with that snapshot, if anything. Refusal if newer changes would be lost."""
+
+
+class RunsBesideUs(Protocol):
+    """Runs that change branches without the daemon. ``live``: the ids of the branches."""
+
+    @property
+    def live(self) -> Collection[str]: ...
+
+    async def look(self, branch_ids: Collection[str] | None = None) -> None:
+        """Bring into these branches, or into all, what their runs have written until now. OSError."""
 
 
 class CommitTurn:
@@ -100,6 +110,7 @@ class Services:
         restart: Has the next daemon take over after the reply.
         measure: The daemon's own use of resources: see wire.StatusReply.
         open_view: Makes a mount that shows one branch (its id), with that way to carry data. None: there are no such mounts.
+        runs: Runs that change branches without the daemon; None without a mount.
         homes: Has the changes of branches to the home directory; None without a mount.
         connections: Branch id, session and io of each connection of the kernel.
         traffic: Counters of requests.
@@ -125,6 +136,7 @@ class Services:
     measure: Callable[[], dict[str, int]] = dict
     open_view: Callable[[str, str], Awaitable[BranchView]] | None = None
     homes: HomeLayers | None = None
+    runs: RunsBesideUs | None = None
     connections: Callable[[], list[tuple[str, str, str]]] = _no_connections
     traffic: RequestCounters = field(default_factory=RequestCounters)
     identify: ProcessIdentifier

@@ -20,6 +20,7 @@ from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import ContentFile
 
+LENT = "a run with --io overlay uses the branch: only that run changes it"
 THREAD_BYTES = 4 << 20  # copy files of this size or more in a thread, so that other requests need not wait
 
 _P = ParamSpec("_P")
@@ -52,6 +53,8 @@ def check_writable(tree: Tree) -> None:
         raise OSError(errno.ESTALE, "this view was replaced or deleted")
     if tree.read_only:
         raise OSError(errno.EROFS, "a snapshot cannot be changed")
+    if tree.is_lent:
+        raise OSError(errno.EROFS, LENT)
 
 
 def retry_with_reserve(operation: Callable[Concatenate[Tree, _P], _T]) -> Callable[Concatenate[Tree, _P], _T]:
@@ -219,6 +222,8 @@ def check_copy(inode: Inode) -> None:
     """Check that a file may be copied up; OSError EROFS for a snapshot's."""
     if inode.tree.read_only:
         raise OSError(errno.EROFS, "a snapshot cannot be changed")
+    if inode.tree.is_lent:
+        raise OSError(errno.EROFS, LENT)
 
 
 def is_owned(inode: Inode) -> bool:
@@ -326,7 +331,7 @@ def _install(inode: Inode, number: int, content: ContentFile, look: WantedAttrib
 
     An old object that the head layer owns becomes garbage.
     """
-    tree, garbage = inode.tree, inode.content if is_owned(inode) else 0
+    tree = inode.tree
     old = look or inode_stat.attributes(inode)
     content.utime(old.atime_ns, old.mtime_ns)
     if inode.nlink == 0 or tree.detached:  # no name leads here: the object lives as long as it is open
@@ -335,21 +340,30 @@ def _install(inode: Inode, number: int, content: ContentFile, look: WantedAttrib
         tree.doom(inode, number)
         tree.events.loses_names(inode)
     else:
-        with tree.store.transaction() as tx:
-            materialize(tx, inode)
-            _note_origin(tx, inode)
-            tree.store.put_object(number, tree.head)
-            if garbage:
-                tree.store.put_object(garbage, GARBAGE)
-            if look is not None:
-                set_look(tx, inode, look)
-            tx.set(inode, content=number, content_layer=tree.head)
-            save(tx, inode)
+        adopt_content(inode, number, look)
     inode.release_files()
     if inode.opens or inode.anonymous:
         inode.file = content
     else:
         content.close()
+
+
+def adopt_content(inode: Inode, number: int, look: WantedAttributes | None) -> None:
+    """Make a complete object the content of a file that has a name, in one transaction. The caller closes the old content.
+
+    An old object that the head layer owns becomes garbage. *look*: new attributes, if any.
+    """
+    tree, garbage = inode.tree, inode.content if is_owned(inode) else 0
+    with tree.store.transaction() as tx:
+        materialize(tx, inode)
+        _note_origin(tx, inode)
+        tree.store.put_object(number, tree.head)
+        if garbage:
+            tree.store.put_object(garbage, GARBAGE)
+        if look is not None:
+            set_look(tx, inode, look)
+        tx.set(inode, content=number, content_layer=tree.head)
+        save(tx, inode)
 
 
 def set_look(tx: Transaction, inode: Inode, look: WantedAttributes) -> None:

@@ -114,6 +114,8 @@ def _writable(inode: Inode, privileged: bool) -> ContentFile:
 
     Removes the file's capabilities, and its setuid and setgid bits if the writer is not privileged.
     """
+    if inode.tree.lent is not None:
+        copyup.check_writable(inode.tree)
     if not copyup.is_owned(inode):
         copyup.own_content(inode)
     if inode.file is None:

@@ -55,6 +55,8 @@ class Layers:
                 for inode in tree.external_writers:
                     if inode.file is not None:
                         inode.file.start_writeback()
+            if tree.lent is not None:
+                tree.lent.keep_originals(tx, head)
             for inode in list(tree.external_writers):
                 copyup.keep_original(tx, inode, head)
             for inode in tree.external_readers.difference(tree.external_writers) if readers_follow else ():

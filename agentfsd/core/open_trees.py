@@ -126,6 +126,16 @@ class OpenTrees:
 
         Afterwards the layer is freed unless something else refers to it.
         """
+        try:
+            with self.kept(layer, read_only=read_only) as tree:
+                yield tree
+        finally:
+            with self.parts.store.transaction() as tx:
+                self._layers.release(tx, layer)
+
+    @contextmanager
+    def kept(self, layer: int, *, read_only: bool = True) -> Iterator[Tree]:
+        """Open a view of a sealed layer as pinned() does. At the end of the block the layer stays in its branch."""
         state, tree_id = self._state, f"~{next(self._numbers)}"
         state.pins[layer] += 1
         tree = state.trees[tree_id] = self._open(tree_id, layer, read_only=read_only)
@@ -137,8 +147,6 @@ class OpenTrees:
             state.pins[layer] -= 1
             if not state.pins[layer]:
                 del state.pins[layer]
-            with self.parts.store.transaction() as tx:
-                self._layers.release(tx, layer)
 
     @contextmanager
     def scratch(self, base: Tree) -> Iterator[Tree]:

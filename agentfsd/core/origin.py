@@ -17,6 +17,7 @@ from agentfsd.metadata.rows import OriginRow, is_whiteout
 from agentfsd.metadata.transaction import Transaction
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it, and a finer clock is ahead of them
+_UNKNOWN = -1  # a change time that no file has
 BASE_BYTES = 1 << 20  # larger files are not merged by lines
 
 
@@ -69,6 +70,22 @@ def note_again(directory: Inode, name: bytes) -> None:
     if old is not None and directory.lower_path is not None:
         now = now_in_lower(tree, join(directory.lower_path, name))
         origin_rows.put(tree.store, OriginRow(directory.id, name, tree.head, *now, old.since_ns, 0))
+
+
+def doubt(directory: Inode, name: bytes) -> None:
+    """Record that nobody knows which state of the lower's *name* the branch has changed, so that it counts as moved.
+
+    Call it in a transaction, after the change.
+    """
+    tree = directory.tree
+    if directory.lower_path is None or not directory.id:
+        return
+    old = origin_rows.find(tree.store, directory.id, name, tree.chain)
+    if old is not None:
+        _drop_base(tree, old)
+    now = now_in_lower(tree, join(directory.lower_path, name))
+    since_ns = old.since_ns if old is not None else time.clock_gettime_ns(_COARSE)
+    origin_rows.put(tree.store, OriginRow(directory.id, name, tree.head, *now._replace(ctime_ns=_UNKNOWN), since_ns, 0))
 
 
 def _comes_from(directory: Inode, name: bytes, path: bytes, identity: LowerIdentity) -> bool:

@@ -22,6 +22,7 @@ from agentfsd.metadata import chain_rows, origin_rows
 from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import InodeRow, is_whiteout
+from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import Backstore, ContentFile, Lower, LowerEntry
 
 NAME_MAX = 255  # bytes
@@ -163,6 +164,14 @@ class TreeEvents(Protocol):
         ...
 
 
+class Borrower(Protocol):
+    """Has a branch on loan: programs change it without the daemon, and what they did is brought into it from time to time."""
+
+    def keep_originals(self, tx: Transaction, sealed: int) -> None:
+        """Before a layer is sealed for good: give it copies of the contents that programs may still write."""
+        ...
+
+
 class Parts(NamedTuple):
     """The parts that all trees of one overlay share."""
 
@@ -189,6 +198,8 @@ class Tree:
         self.external_writers_noted = False
         self.switched_files: list[Inode] = []  # open files that moved to this tree's successor and have other content there
         self.prefetch: Prefetch | None = None
+        self.lent: Borrower | None = None  # while it is, nobody else changes the tree
+        self._is_taken_over = False
         self.detached = False  # replaced by another state, or deleted: requests for its inodes get ESTALE
         self._by_id: WeakValueDictionary[int, Inode] = WeakValueDictionary()
         self._by_lower: WeakValueDictionary[object, Inode] = WeakValueDictionary()
@@ -207,6 +218,20 @@ class Tree:
             root.entries = {}
         self._by_id[ROOT_ID] = root
         return root
+
+    @property
+    def is_lent(self) -> bool:
+        """Whether only its borrower may change the tree."""
+        return self.lent is not None and not self._is_taken_over
+
+    @contextlib.contextmanager
+    def taking_over(self) -> Iterator[None]:
+        """Permit changes to a tree that is lent, for the time of the block."""
+        self._is_taken_over = True
+        try:
+            yield
+        finally:
+            self._is_taken_over = False
 
     # -- finding
 

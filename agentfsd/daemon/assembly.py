@@ -42,9 +42,10 @@ from agentfsd.daemon.succession import Succession
 from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.home_mounts import HomeMounts
-from agentfsd.fuse.mount import IO_MODES, FuseMount
+from agentfsd.fuse.mount import IO_MODES, OVERLAY, FuseMount
 from agentfsd.fuse.native import descriptor_ioctl, fuse_device
 from agentfsd.fuse.native.native_session import Unsupported
+from agentfsd.fuse.overlay_mounts import OverlayMounts
 from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.handoff.descriptor_mounts import DescriptorMounts
 from agentfsd.handoff.interpose_server import InterposeServer
@@ -129,6 +130,10 @@ class Daemon:
             self.overlay, self.bindings, ControlFile(self.service), self.watch, config.mountpoint, options, config.session,
             self.branch_mounts, self.kept,
         )  # fmt: skip
+        self.overlays = OverlayMounts(
+            self.branch_mounts, self.overlay, held.place.overlays, (config.lower, self.lower.root_fd), self.bindings.is_in,
+            self.mount.options_in_force, self.kept,
+        )  # fmt: skip
         self.views = DescriptorMounts(self.lower, config.lower, self.held.backstore, self.held.place.objects, self.kept)
         self.forwarding = Forwarding(
             self.overlay,
@@ -147,6 +152,7 @@ class Daemon:
             interpose_path=self.doorway.path,
             descriptor_ioctl=descriptor_ioctl.TELL,
             homes=self.homes,
+            runs=self.overlays,
         )
         self.mount.connections.questions = self.questions
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
@@ -197,11 +203,13 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._remember)
         self.homes.prepare()
+        self.overlays.prepare()
         self.branch_mounts.resume(self._inherited.keeper, self._inherited.keeper_pid)
         inheritance.keep_config(self.config, self.kept)
         taken = self.bindings.take_over()
         if taken:
             log.info("%d processes have the branches that they had with the daemon before", taken)
+        self.overlays.resume()
         self.mount.mount()
         self.homes.resume()
         self.questions.follows(self.mount.main.nodes.records.ledger.life)
@@ -238,6 +246,7 @@ class Daemon:
     def close(self) -> None:
         mounted = mount_table.mount_at(self.config.mountpoint)
         self.homes.close()
+        self.overlays.close()
         self.mount.close(unmount=mounted is not None and mounted.fstype == mount_table.FSTYPE)
         self.observation.close()
         self.doorway.close()
@@ -253,6 +262,12 @@ class Daemon:
         """Mount one branch for a run. Refusal when the kernel does not support the requested mode."""
         if io not in IO_MODES:
             raise Refusal(errno.EINVAL, "bad-io", f"there is no way {io!r} to carry data", f"there are {', '.join(IO_MODES)}")
+        if io == OVERLAY and self.mount.runs.is_in_use(branch_id):
+            raise Refusal(
+                errno.EBUSY, "no-overlay", "another run uses the branch in another way", "wait for it, or leave out --io overlay"
+            )
+        if io == OVERLAY or (io == "auto" and self.overlays.has(branch_id)):
+            return await self.overlays.open(branch_id)
         try:
             return await self.mount.runs.open(branch_id, io)
         except Unsupported as exc:
@@ -408,6 +423,7 @@ class Daemon:
             self.bindings.drain()
             self.mount.unite()
             self.mount.runs.sweep()
+            await self.overlays.sweep()
             await self.homes.sweep(self._home_layers_to_keep)
             self.forwarding.sweep()
             self.doorway.sweep()

@@ -186,6 +186,11 @@ class BranchConnections:
     def _is_used(self, branch_id: str, run: _BranchConnection) -> bool:
         return run.users > 0 or self._is_in_use(branch_id)
 
+    def is_in_use(self, branch_id: str) -> bool:
+        """Return whether a run or a bound process uses the connection of a branch."""
+        run = self._by_branch.get(branch_id)
+        return run is not None and not run.session.ended and self._is_used(branch_id, run)
+
     def sweep(self) -> None:
         """End connections that no run has used for 30 s. Call periodically."""
         for branch_id, run in list(self._by_branch.items()):

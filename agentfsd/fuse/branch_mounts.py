@@ -16,11 +16,12 @@ from typing import Any
 import trio
 
 from agentfsd.fuse.keeper import KeeperPlace
-from agentfsd.fuse.mount_holder import COPY, HOME, LOCK, MOUNT, NEW, encode, send
+from agentfsd.fuse.mount_holder import COPY, HOME, LOCK, MOUNT, NEW, OVERLAY, REFRESH, encode, send
 from agentfsd.linux import process_syscalls
+from agentfsd.linux.branch_overlays import OverlayPlan
 from agentfsd.process.kept_descriptors import MAX_MESSAGE_BYTES, KeeperLink, KeptDescriptors, receive
 
-BRANCHES, HOMES = "branch.", "home."  # what the names of kept descriptors begin with, before a branch's id
+BRANCHES, HOMES, OVERLAYS = "branch.", "home.", "overlay."  # what the names of kept descriptors begin with, before a branch's id
 _SERVER = "holders"  # the name of the socket to the process that forks holders
 _ANSWER_S = 10
 _askers = trio.CapacityLimiter(64)  # a limit of its own: waiting for a holder takes no thread from other work
@@ -116,6 +117,10 @@ class BranchMount(HeldMount):
         self.device, self.user_namespace = device, user_namespace
         if user_namespace is not None:
             kept.keep(f"{name}.namespace", user_namespace)
+
+    async def refresh(self) -> None:
+        """See branch_overlays.refresh(). OSError."""
+        await self._holder.ask({"op": REFRESH})
 
     async def lock(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send HolderLocks.answer a request. No time-out: after one we would not know whether the lock is held. OSError."""
@@ -258,6 +263,36 @@ class BranchMounts:
             holder.close()
             raise
         return HeldMount(holder, self._kept, HOMES + layer)
+
+    def resume_overlay(self, branch_id: str) -> BranchMount | None:
+        """Return the overlay of a branch that the daemon before had mounted, if it had."""
+        name = OVERLAYS + branch_id
+        holder, namespace = self._kept.take(f"{name}.holder"), self._kept.take(f"{name}.namespace")
+        return BranchMount(self._resumed(holder), self._kept, name, 0, namespace) if holder is not None else None
+
+    async def mount_overlay(
+        self, branch_id: str, plan: OverlayPlan, directory: str, lower: int, prepared: Sequence[int]
+    ) -> BranchMount:
+        """Mount a branch as an overlay, as branch_overlays.mount() does.
+
+        Args:
+            branch_id: The branch.
+            plan: What to mount.
+            directory: The directory of layers.
+            lower: A descriptor of the lower.
+            prepared: Descriptors of home_layers.kept_by_child(), for an ordinary user; empty for root.
+
+        Raises:
+            OSError: The kernel refuses.
+        """
+        holder = await self._new_holder()
+        try:
+            message = {"op": OVERLAY, "directory": directory, **plan._asdict()}
+            reply, namespace = await holder.ask(message, descriptors=prepared or [lower])
+        except BaseException:
+            holder.close()
+            raise
+        return BranchMount(holder, self._kept, OVERLAYS + branch_id, reply["device"], namespace[0] if namespace else None)
 
     def resume_mount(self, branch_id: str, device: int) -> BranchMount | None:
         """Return the mount of a branch that the daemon before had. *device*: its st_dev."""

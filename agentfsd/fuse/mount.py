@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IO_MODES = ("auto", "zero-message", "passthrough", "cached")
+OVERLAY = "overlay"
+IO_MODES = ("auto", OVERLAY, "zero-message", "passthrough", "cached")
 _BEST: native.IoMode = "zero-message"
 _MAIN = "main"  # what the names of kept descriptors begin with: the connection at the mount point
 _MAPS_S = 2.0
@@ -75,7 +76,7 @@ class FuseMount:
         bindings.on_bind = self._bound
         self._branch_mounts = branch_mounts
         self.runs = BranchConnections(
-            branch_mounts, self._options_in_force, self._serve_branch, bindings.is_in, self.connections.locks
+            branch_mounts, self.options_in_force, self._serve_branch, bindings.is_in, self.connections.locks
         )
 
     def _connection(self, tree_id: str, ledger: Ledger | None = None) -> Connection:
@@ -213,7 +214,7 @@ class FuseMount:
 
     # -- connections that show one branch
 
-    def _options_in_force(self) -> frozenset[str]:
+    def options_in_force(self) -> frozenset[str]:
         """Return the mount point's present options, which a remount may have changed."""
         mounted = mount_table.mount_at(self._mountpoint)
         return mounted.options if mounted is not None else self._options

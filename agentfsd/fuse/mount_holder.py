@@ -5,7 +5,8 @@ each branch that runs use. A holder enters namespaces of its own, mounts the bra
 mount of it for each `agentfsd run` of that branch. So all runs share one connection, with its caches, mappings and locks.
 
 A holder of another kind has the layer of one branch over the home directory (linux/home_layers.py): the kernel says that two
-overlays with one upper directory have undefined results, so the runs of a branch share one.
+overlays with one upper directory have undefined results, so the runs of a branch share one. One of a third kind has a branch as
+an overlay of the kernel (linux/branch_overlays.py).
 
 The same process keeps the daemon's descriptors, and starts the next daemon if this one dies (fuse/keeper.py). The daemon's end of
 the socket to us is among them, and so are those to the holders: none of us ends with the daemon, unless it ends in order.
@@ -26,10 +27,10 @@ from typing import Any
 
 from agentfsd.fuse.held_locks import HolderLocks
 from agentfsd.fuse.keeper import IGNORED, TICK_S, Keeper, KeeperPlace
-from agentfsd.linux import home_layers, mounts, namespaces, process_info, process_syscalls
+from agentfsd.linux import branch_overlays, home_layers, mounts, namespaces, process_info, process_syscalls
 from agentfsd.process.kept_descriptors import receive
 
-NEW, MOUNT, COPY, LOCK, HOME = "new", "mount", "copy", "lock", "home"
+NEW, MOUNT, COPY, LOCK, HOME, OVERLAY, REFRESH = "new", "mount", "copy", "lock", "home", "overlay", "refresh"
 
 
 def encode(message: dict[str, Any]) -> bytes:
@@ -104,6 +105,7 @@ class _Holder:
         self._place = ""
         self._process = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._locks = HolderLocks("", self._process)
+        self._control = -1  # keeps an overlay's control directory there
 
     def answer(self, message: dict[str, Any], received: list[int], descriptors: list[int]) -> dict[str, Any]:
         """Answer a request; append the descriptors to send to *descriptors*. OSError."""
@@ -111,10 +113,15 @@ class _Holder:
             return self._mount(message["place"], frozenset(message["options"]), descriptors)
         if message["op"] == HOME:
             return self._cover_home(message, received)
+        if message["op"] == OVERLAY:
+            return self._overlay(message, received, descriptors)
         if self._place != "/":
             self._stand_alone()
         if message["op"] == LOCK:
             return self._locks.answer(message)
+        if message["op"] == REFRESH:
+            branch_overlays.refresh(self._place)
+            return {}
         descriptors.append(namespaces.copy_mount(self._place))
         return {}
 
@@ -136,6 +143,20 @@ class _Holder:
         home_layers.mount(message["layer"], message["source"])
         self._place = home_layers.MERGED
         return {}
+
+    def _overlay(self, message: dict[str, Any], received: list[int], descriptors: list[int]) -> dict[str, Any]:
+        """Mount a branch as an overlay; send the user namespace if it is a new one.
+
+        *received*: the prepared namespaces of an ordinary user, or the lower.
+        """
+        plan = branch_overlays.OverlayPlan.read(message)
+        privileged = len(received) == 1
+        namespace = branch_overlays.enter(() if privileged else received, received[0], message["directory"], self._process)
+        self._control = branch_overlays.mount(plan, privileged=privileged)
+        self._place = branch_overlays.MERGED
+        if namespace is not None:
+            descriptors.append(namespace)
+        return {"device": os.stat(self._place).st_dev}
 
     def _stand_alone(self) -> None:
         """Drop all other mounts of this namespace: they would stay here after users unmount them. Needs the daemon to answer."""

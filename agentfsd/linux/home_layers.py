@@ -18,28 +18,41 @@ import tempfile
 from agentfs_host import syscalls
 from agentfsd.linux import namespaces
 
-MERGED = "/merged"
+MERGED, LOWER, LAYERS = "/merged", "/lower", "/layers"  # in a namespace that prepare() has made
 
-_HOME, _LAYERS, _INNER, _EMPTY = "/home", "/layers", "/inner", "/empty"
+_INNER, _EMPTY = "/inner", "/empty"
 _RDONLY, _NOSUID, _NODEV = 1, 2, 4  # mount(2)
 _PLAIN = "redirect_dir=nofollow,metacopy=off,index=off"  # a layer that a walk over its files can read
 
 
 def prepare(home: str, layers: str) -> None:
-    """Enter a mount namespace that holds nothing but *home* and *layers*, a directory in which layers are kept.
+    """Enter a mount namespace that holds nothing but *home*, at LOWER, and *layers*, a directory in which layers are kept.
 
     Raises:
         OSError: EINVAL for an ordinary user when something is mounted in *home*; EPERM without user namespaces.
     """
     namespaces.enter_private_mounts()
-    shown = {_HOME: namespaces.copy_mount(home), _LAYERS: namespaces.copy_mount(layers)}
-    namespaces.mount_tmpfs(layers, "mode=700,size=64k")
-    for name in (_HOME, _LAYERS, _INNER, _EMPTY, MERGED):
-        os.mkdir(layers + name)
-    for name, mount in shown.items():
-        namespaces.move_mount(mount, layers + name)
+    arrange(namespaces.copy_mount(home), namespaces.copy_mount(layers), layers)
+
+
+def arrange(lower: int, layers: int, place: str) -> None:
+    """Leave nothing in this mount namespace but two detached mounts, at LOWER and LAYERS, and room for overlays of them.
+
+    Args:
+        lower: A descriptor of the one for LOWER; it is closed.
+        layers: Likewise for LAYERS.
+        place: Any directory.
+
+    Raises:
+        OSError: The kernel refuses.
+    """
+    namespaces.mount_tmpfs(place, "mode=700,size=64k")
+    for name in (LOWER, LAYERS, _INNER, _EMPTY, MERGED):
+        os.mkdir(place + name)
+    for name, mount in ((LOWER, lower), (LAYERS, layers)):
+        namespaces.move_mount(mount, place + name)
         os.close(mount)
-    namespaces.keep_only(layers)
+    namespaces.keep_only(place)
 
 
 def kept_by_child(home: str, layers: str) -> tuple[int, int]:
@@ -98,11 +111,11 @@ def mount(layer: str, source: str) -> None:
         OSError: The kernel or the file system of the layers cannot do it.
     """
     own = _PLAIN + (",userxattr" if _is_in_user_namespace() else "")
-    lower = _HOME
-    if os.stat(_HOME).st_dev == os.stat(_LAYERS).st_dev:
-        _mount(source + "-lower", _INNER, _RDONLY, f"lowerdir={_EMPTY}:{_HOME},{own}")
+    lower = LOWER
+    if os.stat(LOWER).st_dev == os.stat(LAYERS).st_dev:
+        _mount(source + "-lower", _INNER, _RDONLY, f"lowerdir={_EMPTY}:{LOWER},{own}")
         lower = _INNER
-    upper = f"upperdir={_LAYERS}/{layer}/upper,workdir={_LAYERS}/{layer}/work"
+    upper = f"upperdir={LAYERS}/{layer}/upper,workdir={LAYERS}/{layer}/work"
     _mount(source, MERGED, 0, f"lowerdir={lower},{upper},{own}")
 
 

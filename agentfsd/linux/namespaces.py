@@ -27,17 +27,25 @@ def enter_private_mounts() -> bool:
         syscalls.unshare(CLONE_NEWNS)
     except OSError:
         is_owner = True
-        _enter_user_namespace()
+        enter_user_namespace()
     _make_private()
     return is_owner
 
 
-def _enter_user_namespace() -> None:
+def enter_user_namespace(process: int | None = None) -> None:
+    """Enter a user namespace that maps only the caller's uid and gid, to themselves, and a mount namespace of its own.
+
+    *process*: a descriptor of our own directory in /proc, if there is no /proc here.
+    """
     uid, gid = os.geteuid(), os.getegid()
     syscalls.unshare(CLONE_NEWUSER | CLONE_NEWNS)
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{uid} {uid} 1")
-    _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    place = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY) if process is None else os.dup(process)
+    try:
+        _write("setgroups", "deny", place)
+        _write("uid_map", f"{uid} {uid} 1", place)
+        _write("gid_map", f"{gid} {gid} 1", place)
+    finally:
+        os.close(place)
 
 
 def enter_mounts_beside(user_namespace: int | None) -> None:
@@ -116,6 +124,9 @@ def keep_only(path: str) -> None:
     os.chdir("/")
 
 
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
+def _write(name: str, text: str, directory: int) -> None:
+    fd = os.open(name, os.O_WRONLY, dir_fd=directory)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)

@@ -47,6 +47,7 @@ class Store:
         self._next: dict[str, tuple[int, int]] = {}
         self._wal_fd = -1
         self._syncing = threading.Lock()
+        self._whole: Transaction | None = None  # see as_one()
         self.reserve = reserve
         self.findings = findings
         self.first_object = 0  # of those that the daemon before this one may have made
@@ -184,8 +185,18 @@ class Store:
         return OSError(number, f"the metadata database failed: {exc}")
 
     def transaction(self) -> Transaction:
-        """Return a context manager that runs its block as one transaction. Transactions do not nest."""
-        return Transaction(self.db, self.as_oserror, self.forget_ids)
+        """Return a context manager that runs its block as one transaction. Only within as_one() may it be within another one."""
+        return Transaction(self.db, self.as_oserror, self.forget_ids, self._whole)
+
+    @contextlib.contextmanager
+    def as_one(self) -> Iterator[Transaction]:
+        """Make all transactions of the block one: all of them are kept, or none is."""
+        with self.transaction() as whole:
+            self._whole = whole
+            try:
+                yield whole
+            finally:
+                self._whole = None
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:

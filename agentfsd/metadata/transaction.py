@@ -3,6 +3,7 @@
 It never knows which tables there are, nor what a row means.
 """
 
+import errno
 import sqlite3
 from collections.abc import Callable
 from types import TracebackType
@@ -18,10 +19,15 @@ class Transaction:
     one.
     """
 
-    __slots__ = ("_as_oserror", "_db", "_forget_ids", "_regrets", "_undo")
+    __slots__ = ("_as_oserror", "_db", "_forget_ids", "_has_failed", "_regrets", "_undo", "_within")
 
-    def __init__(self, db: Database, as_oserror: Callable[[sqlite3.Error], OSError], forget_ids: Callable[[], None]) -> None:
-        self._db, self._as_oserror, self._forget_ids = db, as_oserror, forget_ids
+    def __init__(
+        self, db: Database, as_oserror: Callable[[sqlite3.Error], OSError], forget_ids: Callable[[], None],
+        within: "Transaction | None" = None,
+    ) -> None:  # fmt: skip
+        """*within*: the transaction of which this one is a part, if any."""
+        self._db, self._as_oserror, self._forget_ids, self._within = db, as_oserror, forget_ids, within
+        self._has_failed = False  # a part of it has: it cannot be kept
         self._undo: list[tuple[Any, Any, Any, bool]] = []
         self._regrets: list[Callable[[], object]] = []
 
@@ -44,6 +50,8 @@ class Transaction:
         self._regrets.append(work)
 
     def __enter__(self) -> "Transaction":
+        if self._within is not None:
+            return self
         try:
             self._db.begin()
         except sqlite3.Error as exc:
@@ -51,7 +59,12 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        if self._within is not None:
+            self._end_part(kind, value)
+            return
         try:
+            if kind is None and self._has_failed:
+                raise OSError(errno.EIO, "a part of the transaction has failed")
             if kind is None:
                 self._db.keep()
                 return
@@ -62,6 +75,16 @@ class Transaction:
             self._roll_back()
             raise
         self._roll_back()
+        if isinstance(value, sqlite3.Error):
+            raise self._as_oserror(value) from value
+
+    def _end_part(self, kind: type[BaseException] | None, value: BaseException | None) -> None:
+        """Leave it to the whole transaction to keep or undo what this part has done."""
+        assert self._within is not None
+        self._within._undo += self._undo  # noqa: SLF001  (our own class)
+        self._within._regrets += self._regrets  # noqa: SLF001
+        if kind is not None:
+            self._within._has_failed = True  # noqa: SLF001
         if isinstance(value, sqlite3.Error):
             raise self._as_oserror(value) from value
 

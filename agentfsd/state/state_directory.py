@@ -97,6 +97,11 @@ class StateDirectory:
         return os.path.join(self.path, "homes")
 
     @property
+    def overlays(self) -> str:
+        """The layers and upper directories of branches that the kernel shows as overlays. They lie beside ``objects``."""
+        return os.path.join(self.path, "overlays")
+
+    @property
     def doorway(self) -> str:
         """The socket at which the preloaded library asks for descriptors."""
         return os.path.join(self.path, "handoff.sock")

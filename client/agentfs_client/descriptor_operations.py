@@ -91,6 +91,11 @@ class DescriptorOperations:
         """
         return Question(wire.ViewOpen(branch=branch, io=io, home=home), wire.ViewReply, _view, brings_descriptors=3)
 
+    @operation
+    def leave_views(self) -> Question[None]:
+        """Say that the runs for which this conversation has opened views have ended."""
+        return ask(wire.ViewLeave(), wire.Done, no_result)
+
 
 def _opened(reply: wire.FdReply, fd: int) -> OpenedFd:
     return OpenedFd(fd, reply.source, reply.file)

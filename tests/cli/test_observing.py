@@ -234,7 +234,7 @@ def test_top_never_shows_more_than_the_screen_holds(width: int, height: int) -> 
     lines = console.file.getvalue().rstrip("\n").splitlines()
     assert len(lines) <= height
     assert lines[-1].startswith("q ends this")
-    for needed in ("operation ", "branch ", "command ", "op-0 ", "agent-0 ", "cc1 "):
+    for needed in ("OPERATION ", "BRANCH ", "COMMAND ", "op-0 ", "agent-0 ", "cc1 "):
         assert any(needed in row for row in lines), needed
     assert sum(row.startswith("+") for row in lines) == 3
 

@@ -57,10 +57,10 @@ _branch_options = (
     ),
     click.option(
         "--io",
-        type=click.Choice(["auto", "zero-message", "passthrough", "cached"]),
+        type=click.Choice(["auto", "overlay", "zero-message", "passthrough", "cached"]),
         default="auto",
         show_default=True,
-        help="How file data reaches the command. zero-message: the kernel opens files without asking the daemon; "
+        help="How file data reaches the command. overlay: the kernel's overlayfs does all the work; zero-message: the kernel opens files without asking the daemon; "
         "passthrough: the kernel reads and writes past the daemon; cached: through the daemon. "
         "See docs/explanation/connections.md.",
     ),
@@ -182,6 +182,7 @@ def run_command(
         asks = any(rule.verb == "ask" for rule in rules)
         with run_questions.asked(mount.mountpoint, chosen.name) if asks else contextlib.nullcontext():
             ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
+        daemon.leave_views()
         if before is not None:
             after = daemon.create_snapshot(chosen.id, tag=f"after: {_shown_command(command)}", around_run=True)
             printing.note(f"snapshots {before.name} (before) and {after.name} (after); back: agentfsd restore {before.name}")

@@ -57,6 +57,14 @@ async def open_view(services: Services, request: wire.ViewOpen, context: Request
     return wire.ViewReply(io=view.io, joined=view.joined, has_home=has_home, home_why=home_why)
 
 
+@control_operation(wire.ViewLeave, permission=unbound_only, note=changes_nothing)
+async def leave_views(services: Services, request: wire.ViewLeave, context: RequestContext) -> wire.Done:
+    """Take note that the runs for which this conversation has opened views have ended."""
+    while context.peer.at_end:
+        context.peer.at_end.pop()()
+    return wire.Done()
+
+
 async def _open_home(services: Services, branch_id: str, home: str, context: RequestContext) -> str:
     """Send along the home directory with the branch's changes. Return "", or why that is impossible."""
     assert services.homes is not None

@@ -1,0 +1,337 @@
+"""Branches as overlays of the kernel, for `agentfsd run --io overlay`: one for each branch, which all runs of that branch share.
+
+The kernel does all the work while a run lasts; nothing of it depends on the daemon. What the run writes comes into the branch
+whenever somebody asks for the branch, now and then by itself, and when the run has ended.
+"""
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import trio
+
+from agentfs_host.mount_table import is_within
+from agentfs_host.tree_removal import remove_tree
+from agentfsd.core.branch_events import EventKind
+from agentfsd.core.overlay import Overlay
+from agentfsd.core.overlay_events import NamedPlace
+from agentfsd.core.tree import Inode
+from agentfsd.domain_errors import Refusal
+from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
+from agentfsd.linux import home_layers
+from agentfsd.linux.branch_overlays import OverlayPlan
+from agentfsd.metadata import layer_rows
+from agentfsd.overlayfs import branch_overlay
+from agentfsd.overlayfs.branch_overlay import BranchOverlay
+from agentfsd.overlayfs.layer_stack import LayerStack
+from agentfsd.overlayfs.layer_writer import CannotBeLayer
+from agentfsd.process.kept_descriptors import KeptDescriptors
+from agentfsd.state.state_directory import path_digest
+from agentfsd.types import CONTROL_DIR, BranchView
+
+log = logging.getLogger(__name__)
+
+_RUN = "run-"  # what the names of runs' directories begin with, before a branch's id
+_PREPARED = ("overlay.user", "overlay.mounts")  # names of kept descriptors
+_LOOK_S = 1.0  # between two looks that nobody has asked for
+_SHARE = 50  # such looks take at most one part in so many of the time
+_RESTRICTIONS = ("nosuid", "nodev", "noexec", "noatime", "nodiratime")
+
+
+@dataclass(slots=True)
+class _Live:
+    """An overlay that is mounted, or whose processes may have outlived the daemon that had mounted it."""
+
+    overlay: BranchOverlay
+    mount: BranchMount | None
+    users: int = 0
+    turn: trio.Lock = field(default_factory=trio.Lock)
+    next_look_s: float = 0.0
+
+
+class _Report:
+    """Tells of what a takeover brings. It is known which run did it, not which process."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self._events = overlay.events
+
+    def tell(self, kind: EventKind, inode: Inode, place: NamedPlace | None = None, before: NamedPlace | None = None) -> None:
+        self._events.tell_change(kind, inode, 0, lambda _: 0, place, before)
+
+    def tell_write(self, inode: Inode) -> None:
+        self._events.tell_write(inode, 0, lambda _: 0)
+
+    def names_changed(self, directory: Inode, *names: bytes) -> None:
+        self._events.names_changed(directory, *names)
+
+    def file_changed(self, inode: Inode, *, data: bool) -> None:
+        self._events.file_changed(inode, data=data)
+
+
+class OverlayMounts:
+    """Mounts, shares and ends overlays.
+
+    Args:
+        branch_mounts: Starts the processes that hold the mounts.
+        overlay: All branches.
+        place: The directory for layers and runs, beside that of the content objects.
+        lower: The path and a descriptor of the lower.
+        is_in_use: Tells whether a process is bound to a branch.
+        options: Returns the mount options in force.
+        kept: What the next daemon gets.
+    """
+
+    def __init__(
+        self, branch_mounts: BranchMounts, overlay: Overlay, place: str, lower: tuple[str, int], is_in_use: Callable[[str], bool],
+        options: Callable[[], frozenset[str]], kept: KeptDescriptors,
+    ) -> None:  # fmt: skip
+        self._mounts, self._overlay, self._place, self._kept = branch_mounts, overlay, place, kept
+        self._lower, self._lower_fd = lower
+        self._is_in_use, self._options = is_in_use, options
+        self._stack = LayerStack(place, overlay.backstore.place, overlay.trees)
+        self._report = _Report(overlay)
+        self._by_branch: dict[str, _Live] = {}
+        self._turns: dict[str, trio.Lock] = {}
+        self._prepared: tuple[int, ...] = ()
+        self._why = ""
+        self._is_swept = False
+
+    # -- beginning
+
+    def prepare(self) -> None:
+        """Prepare for an ordinary user. Call it before this daemon mounts anything, and before threads start."""
+        self._why = self._why_never()
+        if self._why:
+            return
+        try:
+            os.makedirs(self._place, mode=0o700, exist_ok=True)
+            if os.geteuid() != 0:
+                self._prepare_namespaces()
+        except OSError as exc:
+            self._why = f"the kernel refuses: {exc.strerror}"
+
+    def _prepare_namespaces(self) -> None:
+        if self._kept.is_resumed:
+            kept = [self._kept.take(name) for name in _PREPARED]
+            self._prepared = tuple(fd for fd in kept if fd is not None)
+            if len(self._prepared) != len(_PREPARED):
+                self._why = "the daemon before had prepared none"
+            return
+        self._prepared = home_layers.kept_by_child(self._lower, self._place)
+        for name, fd in zip(_PREPARED, self._prepared, strict=True):
+            self._kept.keep(name, fd)
+
+    def _why_never(self) -> str:
+        """Return why no branch can be an overlay; "" if one can."""
+        if not self._overlay.backstore.persistent:
+            return "contents are in memory"
+        if is_within(self._place, self._lower):
+            return "the state directory lies in the workspace"
+        return ""
+
+    def why_not(self, branch_id: str) -> str:
+        """Return why a branch cannot be shown as an overlay now; "" if nothing is known against it."""
+        options = self._options()
+        if self._why:
+            return self._why
+        if "ro" in options:
+            return "the mount is read-only"
+        if self._overlay.rules.for_branch(branch_id) is not None:
+            return "there are rules by path, which the daemon has to check"
+        if self._overlay.parts.copyup_settings.rules[:2] != ("clone", "clone"):
+            return "the copyup settings ask for other modes than the lower's"
+        return ""
+
+    def resume(self) -> None:
+        """Go on with the runs of the daemon before, or take over what they have left. Call it before anybody asks anything."""
+        for name in self._names():
+            place = os.path.join(self._place, name)
+            record = branch_overlay.read_record(place) if name.startswith(_RUN) else None
+            if record is None or not self._overlay.refs.exists(record.branch):
+                if not name.startswith("layer-"):
+                    _remove(place)
+                continue
+            mount = self._mounts.resume_overlay(record.branch)
+            live = _Live(BranchOverlay(self._overlay, self._stack, place, record, self._report), mount)
+            try:
+                live.overlay.take_over()
+            except OSError as exc:
+                log.error("what a run wrote in branch %s is still in %s: %s", record.branch, place, exc)
+            self._by_branch[record.branch] = live
+
+    def _names(self) -> list[str]:
+        with suppress(FileNotFoundError):
+            return os.listdir(self._place)
+        return []
+
+    # -- runs
+
+    async def open(self, branch_id: str) -> BranchView:
+        """Return one more mount of a branch's overlay; mount it if there is none.
+
+        Raises:
+            Refusal: ``no-overlay`` if the kernel cannot show the branch, or processes of an earlier run still use it.
+        """
+        async with self._turns.setdefault(branch_id, trio.Lock()):
+            live = self._by_branch.get(branch_id)
+            if live is not None and not self._is_used(branch_id, live):
+                await self._finish(branch_id, live)
+                live = None
+            joined = live is not None
+            if live is None:
+                live = await self._begin(branch_id)
+            if live.mount is None or live.mount.is_lost:
+                raise _refusal("processes of an earlier run still use an overlay of that branch, which nobody can join; end them")
+            try:
+                mount = await live.mount.copy()
+            except OSError as exc:
+                raise _refusal(exc.strerror or str(exc)) from exc
+            live.users += 1
+            namespace = live.mount.user_namespace
+            own = os.dup(namespace) if namespace is not None else None
+            return BranchView("overlay", joined, mount, own, self._leaver(branch_id, live))
+
+    def _leaver(self, branch_id: str, live: _Live) -> Callable[[], None]:
+        has_left = False
+
+        def leave() -> None:
+            nonlocal has_left
+            live.users -= not has_left
+            has_left = True
+
+        return leave
+
+    async def _begin(self, branch_id: str) -> _Live:
+        why = self.why_not(branch_id)
+        if why:
+            raise _refusal(why)
+        place = os.path.join(self._place, _RUN + branch_id)
+        try:
+            made = branch_overlay.begin(self._overlay, self._stack, place, branch_id, self._report)
+        except CannotBeLayer as exc:
+            raise _refusal(str(exc)) from exc
+        plan = OverlayPlan(
+            _RUN + branch_id, made.record.layers, f"agentfsd-{path_digest(self._place)}-{branch_id}", os.fsdecode(CONTROL_DIR),
+            [option for option in _RESTRICTIONS if option in self._options()],
+        )  # fmt: skip
+        try:
+            mount = await self._mounts.mount_overlay(branch_id, plan, self._place, self._lower_fd, self._prepared)
+        except OSError as exc:
+            made.abandon()
+            raise _refusal(f"the kernel refuses: {exc.strerror}") from exc
+        live = self._by_branch[branch_id] = _Live(made, mount)
+        return live
+
+    def _is_used(self, branch_id: str, live: _Live) -> bool:
+        return live.users > 0 or self._is_in_use(branch_id)
+
+    def is_idle(self) -> bool:
+        """Return whether no run uses any of the overlays."""
+        return not any(self._is_used(branch_id, live) for branch_id, live in self._by_branch.items())
+
+    @property
+    def live(self) -> Collection[str]:
+        """The ids of the branches that runs have as overlays, or of which something is not yet in the branch."""
+        return self._by_branch.keys()
+
+    def has(self, branch_id: str) -> bool:
+        """Return whether a run has the branch as an overlay, or has left something that is not yet in the branch."""
+        return branch_id in self._by_branch
+
+    # -- what runs have written
+
+    async def look(self, branch_ids: Collection[str] | None = None) -> None:
+        """Bring into the branches what their runs have written until now.
+
+        Args:
+            branch_ids: The branches; None for all.
+
+        Raises:
+            OSError: There is no room, for example. The branch is as it was.
+        """
+        for branch_id, live in list(self._by_branch.items()):
+            if branch_ids is None or branch_id in branch_ids:
+                async with live.turn:
+                    if self._by_branch.get(branch_id) is live:
+                        await self._look(branch_id, live)
+
+    async def _look(self, branch_id: str, live: _Live) -> None:
+        if not self._is_used(branch_id, live):
+            self._end(branch_id, live)
+            return
+        began_s = time.monotonic()
+        look = live.overlay.look()
+        await trio.to_thread.run_sync(look.scan)
+        if self._by_branch.get(branch_id) is live:
+            live.overlay.apply(look)
+        now_s = time.monotonic()
+        live.next_look_s = now_s + max(_LOOK_S, (now_s - began_s) * _SHARE)
+
+    async def _finish(self, branch_id: str, live: _Live) -> None:
+        async with live.turn:
+            if self._by_branch.get(branch_id) is live:
+                self._end(branch_id, live)
+
+    def _end(self, branch_id: str, live: _Live) -> None:
+        """End an overlay that nobody uses. OSError leaves what is not yet in the branch where it is."""
+        live.overlay.finish()
+        del self._by_branch[branch_id]
+        if live.mount is not None:
+            live.mount.close()
+
+    async def sweep(self) -> None:
+        """Take over what runs that have ended have left, and look at the others now and then. Call periodically."""
+        for branch_id, live in list(self._by_branch.items()):
+            if not self._overlay.refs.exists(branch_id):
+                self._drop(branch_id, live)
+            elif not self._is_used(branch_id, live) or time.monotonic() >= live.next_look_s:
+                try:
+                    await self.look([branch_id])
+                except OSError as exc:
+                    live.next_look_s = time.monotonic() + 10 * _LOOK_S
+                    log.warning("what a run has written is not yet in branch %s: %s", branch_id, exc)
+        if not self._is_swept and not self._by_branch:
+            self._is_swept = True
+            store = self._overlay.store
+            heads = [layer_rows.parents(store).get(row.head, 0) for row in layer_rows.branches(store)]
+            self._stack.sweep(heads, ())
+
+    def _drop(self, branch_id: str, live: _Live) -> None:
+        del self._by_branch[branch_id]
+        live.overlay.abandon()
+        if live.mount is not None:
+            live.mount.close()
+
+    def close(self) -> None:
+        """End: take over what there is. Runs that still have an overlay keep their mounts."""
+        for branch_id, live in list(self._by_branch.items()):
+            try:
+                if self._is_used(branch_id, live):
+                    live.overlay.take_over()
+                    live.overlay.close()
+                else:
+                    live.overlay.finish()
+            except OSError as exc:
+                log.error("what a run wrote in branch %s is still in %s: %s", branch_id, live.overlay.place, exc)
+            if live.mount is not None:
+                live.mount.close()
+        self._by_branch.clear()
+        for name, fd in zip(_PREPARED, self._prepared, strict=False):
+            self._kept.drop(name)
+            os.close(fd)
+        self._prepared = ()
+
+
+def _refusal(why: str) -> Refusal:
+    return Refusal(errno.EOPNOTSUPP, "no-overlay", f"the branch cannot be shown as an overlay: {why}", "leave out --io overlay")
+
+
+def _remove(place: str) -> None:
+    try:
+        remove_tree(place)
+    except OSError as exc:
+        log.warning("%s cannot be removed: %s", place, exc.strerror)

@@ -1,0 +1,178 @@
+"""Writes what a branch has changed as a layer of the kernel's overlayfs, which lies over the lower.
+
+Files are hard links to content objects where these can have the file's own attributes, else copies. A layer is only read.
+"""
+
+import os
+import stat
+
+from agentfs_host.copying import copy_content
+from agentfsd.core import copyup, inode_stat
+from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.tree import Inode, Tree, exists_in, join
+from agentfsd.domain_errors import DamagedContent
+from agentfsd.metadata.rows import is_whiteout
+from agentfsd.overlayfs import on_disk
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class CannotBeLayer(Exception):
+    """The kernel's overlayfs cannot show the branch. The text says why, as part of a sentence."""
+
+
+class LayerWriter:
+    """Writes one layer.
+
+    Args:
+        tree: The branch's state. Its layers are sealed: nobody writes their objects.
+        objects: The directory of the content objects.
+        privileged: Whether root mounts the layer. Otherwise directories of the lower that were renamed cannot be shown, nor can
+            files of other users be made.
+    """
+
+    def __init__(self, tree: Tree, objects: int, *, privileged: bool) -> None:
+        self._tree, self._objects = tree, objects
+        self._privileged, self._prefix = privileged, on_disk.prefix(privileged=privileged)
+        self._linked: dict[int, bytes] = {}  # files with several names: inode id, the path of the first in the layer
+        self._root = -1
+
+    def write(self, place: str) -> None:
+        """Write the layer into the empty directory *place*.
+
+        Raises:
+            CannotBeLayer: It holds what no layer can hold.
+            OSError: There is no room, for example.
+        """
+        self._root = os.open(place, _DIRECTORY)
+        try:
+            self._fill(self._root, b"", self._tree.root, b"")
+            self._finish(self._root, self._tree.root)
+        finally:
+            os.close(self._root)
+
+    def _fill(self, fd: int, path: bytes, directory: Inode, beneath: bytes | None) -> None:
+        """Write the names of a directory.
+
+        Args:
+            fd: The directory in the layer.
+            path: Its path there.
+            directory: The directory in the tree.
+            beneath: The path in the lower of what the kernel shows beneath the directory; None for nothing.
+        """
+        for name, child in sorted(self._tree.entries(directory).items()) if directory.id else ():
+            if is_whiteout(child):
+                if beneath is not None and exists_in(self._tree.lower, join(beneath, name)) and not self._shows(directory, name):
+                    os.mknod(name, stat.S_IFCHR | 0o600, 0, dir_fd=fd)
+                continue
+            inode = self._tree.inode(child, directory, name)
+            if inode.is_dir:
+                self._directory(fd, join(path, name), inode, None if beneath is None else join(beneath, name))
+            else:
+                self._file(fd, name, join(path, name), inode)
+
+    def _shows(self, directory: Inode, name: bytes) -> bool:
+        return self._tree.shows_lower(directory, name)
+
+    def _directory(self, parent: int, path: bytes, inode: Inode, beneath: bytes | None) -> None:
+        name = path.rpartition(b"/")[2]
+        os.mkdir(name, 0o700, dir_fd=parent)
+        fd = os.open(name, _DIRECTORY, dir_fd=parent)
+        try:
+            if inode.lower_path is None:
+                if beneath is not None and exists_in(self._tree.lower, beneath):
+                    os.setxattr(fd, self._prefix + "opaque", b"y")
+            elif inode.lower_path != beneath:
+                self._redirect(fd, path, inode.lower_path)
+            self._fill(fd, path, inode, inode.lower_path)
+            self._finish(fd, inode)
+        finally:
+            os.close(fd)
+
+    def _redirect(self, fd: int, path: bytes, lower_path: bytes) -> None:
+        if not self._privileged:
+            raise CannotBeLayer(f"{os.fsdecode(path)} is a directory of the workspace that was renamed, which takes root")
+        os.setxattr(fd, self._prefix + "redirect", b"/" + lower_path)
+
+    def _file(self, fd: int, name: bytes, path: bytes, inode: Inode) -> None:
+        first = self._linked.get(inode.id)
+        if first is not None:
+            os.link(first, name, src_dir_fd=self._root, dst_dir_fd=fd, follow_symlinks=False)
+            return
+        now = inode_stat.attributes(inode)
+        if now.nlink > 1:
+            self._linked[inode.id] = path
+        if stat.S_ISLNK(now.mode):
+            os.symlink(self._tree.readlink(inode), name, dir_fd=fd)
+        elif not stat.S_ISREG(now.mode):
+            self._special(fd, name, now.mode, now.rdev)
+        elif self._link_object(fd, name, inode):
+            return
+        else:
+            self._copy(fd, name, inode)
+        self._set_attributes(b"/proc/self/fd/%d/%s" % (fd, name), inode)
+
+    def _special(self, fd: int, name: bytes, mode: int, rdev: int) -> None:
+        try:
+            os.mknod(name, stat.S_IFMT(mode) | 0o600, rdev, dir_fd=fd)
+        except PermissionError:
+            raise CannotBeLayer(f"{os.fsdecode(name)} is a device, which takes root") from None
+
+    def _link_object(self, fd: int, name: bytes, inode: Inode) -> bool:
+        """Make the file a link to its content object, if that has or may have the file's attributes. Return whether it is one."""
+        if not inode.has_live_times or (not self._privileged and not inode.mode & stat.S_IRUSR):
+            return False
+        own = b"%02x/%x" % (inode.content & 0xFF, inode.content)
+        try:
+            status = os.stat(own, dir_fd=self._objects, follow_symlinks=False)
+        except OSError:
+            raise CannotBeLayer("contents are damaged: `agentfsd fsck` says which") from None
+        where = b"/proc/self/fd/%d/%s" % (self._objects, own)
+        if not self._has_attributes(where, status, inode):
+            if status.st_nlink > 1 or inode.uid != os.geteuid():
+                return False
+            self._set_attributes(where, inode)
+        try:
+            os.link(own, name, src_dir_fd=self._objects, dst_dir_fd=fd, follow_symlinks=False)
+        except OSError:  # too many links
+            return False
+        return True
+
+    def _has_attributes(self, where: bytes, status: os.stat_result, inode: Inode) -> bool:
+        if (status.st_mode, status.st_uid, status.st_gid) != (inode.mode, inode.uid, inode.gid):
+            return False
+        return on_disk.own_xattrs(where) == (inode.xattrs or {})
+
+    def _copy(self, fd: int, name: bytes, inode: Inode) -> None:
+        try:
+            source = copyup.content_fd(inode)
+        except DamagedContent:
+            raise CannotBeLayer("contents are damaged: `agentfsd fsck` says which") from None
+        try:
+            target = os.open(name, _NEW, 0o600, dir_fd=fd)
+            try:
+                copy_content(source, target, set())
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+
+    def _finish(self, fd: int, directory: Inode) -> None:
+        self._set_attributes(b"/proc/self/fd/%d" % fd, directory, follow=True)
+
+    def _set_attributes(self, where: bytes, inode: Inode, *, follow: bool = False) -> None:
+        """Give a file of the layer, or an object, the attributes of an inode."""
+        now = inode_stat.attributes(inode)
+        try:
+            os.chown(where, now.uid, now.gid, follow_symlinks=follow)
+        except PermissionError:
+            raise CannotBeLayer("it has files of other users, which takes root") from None
+        if not stat.S_ISLNK(now.mode):
+            os.chmod(where, stat.S_IMODE(now.mode))  # after chown, which takes setuid bits away
+        for name, value in all_xattrs(inode.tree, inode).items():
+            try:
+                os.setxattr(where, name, value, follow_symlinks=follow)
+            except PermissionError:
+                raise CannotBeLayer(f"it has the extended attribute {os.fsdecode(name)}, which takes root") from None
+        os.utime(where, ns=(now.atime_ns, now.mtime_ns), follow_symlinks=follow)

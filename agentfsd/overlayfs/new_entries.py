@@ -1,0 +1,134 @@
+"""Makes files and directories of a branch out of those of an upper directory: rows by the thousand, contents by a link."""
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from agentfsd.core import copyup, origin
+from agentfsd.core.content_objects import clone_object
+from agentfsd.core.copyup import WantedAttributes
+from agentfsd.core.entry_rows import count_subdirectory
+from agentfsd.core.inode import NEW_INO_BASE, NO_LOWER
+from agentfsd.core.requested_changes import ChangeReporter
+from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.metadata.rows import InodeRow, is_whiteout
+from agentfsd.metadata.transaction import Transaction
+from agentfsd.overlayfs.upper_scan import Found
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+def attributes_of(found: Found, status: os.stat_result | None = None) -> WantedAttributes:
+    """Return the attributes that the branch's file is to have; *status*: a newer one than that of *found*."""
+    now = status or found.status
+    return WantedAttributes(now.st_mode, now.st_uid, now.st_gid, found.xattrs, now.st_atime_ns, now.st_mtime_ns)
+
+
+def make(
+    tree: Tree, directory: Inode, fd: int, fresh: list[Found], by: ChangeReporter
+) -> list[tuple[Found, int, os.stat_result]]:  # fmt: skip
+    """Make names that the directory does not have, in one step.
+
+    Args:
+        tree: The branch.
+        directory: The directory.
+        fd: A descriptor of the directory in the upper.
+        fresh: What to make; no directories.
+        by: Reports the changes.
+
+    Returns:
+        What was made, with its inode id and its present status. What has vanished meanwhile is left out.
+    """
+    made: list[tuple[Found, int, os.stat_result]] = []
+    with tree.store.transaction() as tx:
+        copyup.materialize(tx, directory, itself=False)
+        for found in fresh:
+            content, status = 0, found.status
+            if stat.S_ISREG(status.st_mode):
+                try:
+                    content, status = take(tx, tree, fd, found)
+                except FileNotFoundError:
+                    continue
+            made.append((found, _store(tx, tree, directory, found, status, content), status))
+    by.names_changed(directory, *(found.name for found, _, _ in made))
+    for found, number, _ in made:
+        by.tell("created", tree.inode(number, directory, found.name))
+    return made
+
+
+def make_directory(tree: Tree, directory: Inode, found: Found, by: ChangeReporter) -> Inode:
+    """Make an empty directory."""
+    with tree.store.transaction() as tx:
+        copyup.materialize(tx, directory, itself=False)
+        number = _store(tx, tree, directory, found, found.status, 0)
+        inode = tree.inode(number, directory, found.name)
+        count_subdirectory(tx, directory, 1)
+        copyup.save(tx, directory)
+    by.names_changed(directory, found.name)
+    by.tell("created", inode)
+    return inode
+
+
+def take(tx: Transaction, tree: Tree, fd: int, found: Found) -> tuple[int, os.stat_result]:
+    """Make a file of the upper a content object of the branch.
+
+    Returns:
+        The object's number, and the status of the upper's file afterwards.
+
+    Raises:
+        FileNotFoundError: The file has vanished.
+    """
+    number = tree.store.next_id("object")
+    if os.geteuid() == 0 or found.status.st_mode & stat.S_IRUSR:
+        status = tree.backstore.take(fd, found.name, number)
+    else:  # a link would be an object that we may not read
+        status = _copy_unreadable(tree, fd, found, number)
+    tx.when_undone(lambda: tree.backstore.remove(number))
+    tree.store.put_object(number, tree.head)
+    return number, status
+
+
+def _copy_unreadable(tree: Tree, directory: int, found: Found, number: int) -> os.stat_result:
+    with readable(directory, found.name, found.status):
+        source = os.open(found.name, _READ, dir_fd=directory)
+    try:
+        clone = clone_object(tree, source, number)
+        clone.utime(found.status.st_atime_ns, found.status.st_mtime_ns)
+        clone.close()
+        return os.fstat(source)
+    finally:
+        os.close(source)
+
+
+@contextlib.contextmanager
+def readable(directory: int, name: bytes, status: os.stat_result) -> Iterator[None]:
+    """Let its owner open what denies that to everybody, for the time of the block."""
+    os.chmod(name, stat.S_IMODE(status.st_mode) | stat.S_IRWXU, dir_fd=directory)
+    try:
+        yield
+    finally:
+        os.chmod(name, stat.S_IMODE(status.st_mode), dir_fd=directory)
+
+
+def _store(tx: Transaction, tree: Tree, directory: Inode, found: Found, status: os.stat_result, content: int) -> int:
+    """Store the rows of a new name, and return its inode id."""
+    number = tree.store.next_id("inode")
+    is_dir = stat.S_ISDIR(status.st_mode)
+    xattrs = msgspec.msgpack.encode(found.xattrs) if found.xattrs else None
+    joined = is_dir and directory.lower_path is not None and tree.joins_lower(directory, found.name)
+    lower_path = join(directory.lower_path, found.name) if joined and directory.lower_path is not None else None
+    target = found.target if stat.S_ISLNK(status.st_mode) else None
+    row = InodeRow(
+        number, tree.head, NEW_INO_BASE + number, status.st_mode, status.st_uid, status.st_gid, 2 if is_dir else 1,
+        status.st_rdev, status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns, time.time_ns(), content, target, xattrs,
+        lower_path, *NO_LOWER, 0,
+    )  # fmt: skip
+    tree.store.put_inode(row)
+    if is_whiteout(tree.entries(directory).get(found.name)):
+        origin.note(tx, directory, found.name, keep=stat.S_ISREG(status.st_mode))
+    copyup.set_entry(tx, directory, found.name, number)
+    return number

@@ -1,0 +1,64 @@
+"""How the kernel's overlayfs stores a layer on disk. Source: overlayfs.rst of the kernel.
+
+A character device 0/0 is a whiteout. What else is not plain is said by extended attributes ``overlay.*``, in the namespace
+``trusted`` of root, or in ``user`` (mount option userxattr).
+"""
+
+import os
+import stat
+from typing import NamedTuple
+
+from agentfs_host import xattrs
+
+_PREFIXES = (b"trusted.overlay.", b"user.overlay.")
+
+CONTROL_DIR = b".agentfs"  # at the root of a workspace; never part of a layer
+
+
+class Marks(NamedTuple):
+    """What overlayfs says of a file or directory of a layer.
+
+    Attributes:
+        opaque: A directory that shows nothing of the layers below.
+        redirect: A directory that has been renamed: its path in the layers below, or a name in the same directory; b"" if it was
+            not renamed.
+        is_copy: It was copied up from a layer below, and is still the same file.
+    """
+
+    opaque: bool = False
+    redirect: bytes = b""
+    is_copy: bool = False
+
+
+PLAIN = Marks()
+
+
+def is_whiteout(status: os.stat_result) -> bool:
+    """Return whether a name of a layer hides the name in the layers below."""
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+
+
+def prefix(*, privileged: bool) -> str:
+    """Return what the names of overlayfs' own attributes begin with, in a mount that root made or in any other."""
+    return os.fsdecode(_PREFIXES[0] if privileged else _PREFIXES[1])
+
+
+def own_xattrs(where: bytes) -> dict[bytes, bytes]:
+    """Return the extended attributes of a file itself, without those of overlayfs."""
+    return read_marks(xattrs.read_all(where, follow=False))[1]
+
+
+def read_marks(found: dict[bytes, bytes]) -> tuple[Marks, dict[bytes, bytes]]:
+    """Split the extended attributes of a file into what overlayfs says, and the file's own."""
+    own: dict[bytes, bytes] = {}
+    said: dict[bytes, bytes] = {}
+    for name, value in found.items():
+        mine = next((len(start) for start in _PREFIXES if name.startswith(start)), 0)
+        if mine:
+            said[name[mine:]] = value
+        else:
+            own[name] = value
+    if not said:
+        return PLAIN, own
+    return Marks(said.get(b"opaque") == b"y", said.get(b"redirect", b""), b"origin" in said), own
+

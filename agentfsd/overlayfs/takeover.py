@@ -1,0 +1,377 @@
+"""Brings what an upper directory of the kernel's overlayfs holds into the branch whose run has written it.
+
+The files become content objects by a link, so nothing is copied, and all rows are one transaction. Running it again changes
+nothing: it compares what is there with the branch. Whatever the branch shows and neither the upper directory nor the layers
+beneath it show was removed in the run.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from agentfs_host.descent import Descent, join
+from agentfsd.core import copyup, inode_stat, origin, requested_changes
+from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.requested_changes import ChangeReporter
+from agentfsd.core.tree import Inode, Tree
+from agentfsd.metadata.rows import is_whiteout
+from agentfsd.overlayfs import new_entries
+from agentfsd.overlayfs.upper_scan import Found, Known, scan, signature
+
+_ASIDE = b".agentfs-moving-%d"  # names at the root, which nobody sees: they are gone when the transaction ends
+
+
+@dataclass(slots=True)
+class UpperState:
+    """What the last takeover of an upper directory knew.
+
+    Attributes:
+        known: The names that were there; None: nothing was taken over yet.
+        files: Inode ids in the branch by inode number of the upper's file, if that file is the content object itself.
+        directories: Inode ids in the branch by inode number of the upper's directory.
+    """
+
+    known: Known | None = None
+    files: dict[int, int] = field(default_factory=dict)
+    directories: dict[int, int] = field(default_factory=dict)
+
+    def all_known(self) -> Iterator[Known]:
+        """Yield everything that is known."""
+        todo = [self.known] if self.known is not None else []
+        while todo:
+            known = todo.pop()
+            yield known
+            todo += known.names.values()
+
+
+class Takeover:
+    """One takeover.
+
+    Args:
+        tree: The branch.
+        base: What lies beneath the upper directory.
+        upper: The upper directory.
+        state: What the last takeover knew; apply() changes it.
+        since_ns: When the run began. What the lower has changed since then, nobody knows whether the run has seen.
+        by: Reports the changes.
+    """
+
+    def __init__(self, tree: Tree, base: Tree, upper: Descent, state: UpperState, since_ns: int, by: ChangeReporter) -> None:
+        self._tree, self._base, self._upper, self._state, self._by = tree, base, upper, state, by
+        self._since_ns = since_ns
+        self._aside: dict[int, Inode] = {}
+
+    def look(self) -> Found:
+        """Find what has changed. It may run in a thread of its own, beside all others. OSError."""
+        return scan(self._upper, self._state.known)
+
+    def apply(self, found: Found) -> bool:
+        """Take over what look() has found; return whether the branch has changed. OSError changes nothing."""
+        if not (found.has_changed or found.children):
+            return False
+        state, self._state = self._state, UpperState(self._state.known, dict(self._state.files), dict(self._state.directories))
+        try:
+            with self._tree.store.as_one():
+                self._move_aside(found)
+                known = self._directory(found, b"", b"", self._tree.root, state.known)
+                for left in self._aside.values():
+                    self._remove(self._tree.root, left.name)
+        except BaseException:
+            self._state = state
+            state.known = None  # what is in memory may not be true any more
+            state.files.clear()
+            state.directories.clear()
+            raise
+        state.known, state.files, state.directories = known, self._state.files, self._state.directories
+        self._state = state
+        return True
+
+    # -- directories that were renamed
+
+    def _move_aside(self, root: Found) -> None:
+        """Move renamed directories out of the way, before what had their names, or was above them, is removed."""
+        for found, node in list(self._renamed(root, b"", b"")):
+            assert node.parent is not None
+            self._aside[found.status.st_ino] = node
+            name = _ASIDE % len(self._aside)
+            requested_changes.rename(self._by, self._tree, node.parent, node.name, self._tree.root, name)
+
+    def _renamed(self, directory: Found, path: bytes, base_path: bytes | None) -> Iterator[tuple[Found, Inode]]:
+        """Yield the directories of the upper that are elsewhere in the branch, and where."""
+        for found in directory.children:
+            if not found.is_dir:
+                continue
+            below, base_below = join(path, found.name), self._base_path(found, base_path)
+            node = self._twin(found, base_below)
+            if node is not None and node.parent is not None and node.path != below and (found.marks.redirect or node.id):
+                yield found, node
+            yield from self._renamed(found, below, base_below)
+
+    @staticmethod
+    def _base_path(found: Found, above: bytes | None) -> bytes | None:
+        """Return the path in the layers beneath of what a directory shows of them; None if it shows nothing.
+
+        *above* is that of the directory that holds it.
+        """
+        if found.marks.redirect.startswith(b"/"):
+            return found.marks.redirect[1:]
+        if above is None or found.marks.opaque:
+            return None
+        return join(above, found.marks.redirect or found.name)
+
+    def _base_directory(self, path: bytes | None) -> Inode | None:
+        try:
+            node = self._base.walk(path) if path is not None else None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return node if node is not None and node.is_dir else None
+
+    def _twin(self, found: Found, base_path: bytes | None) -> Inode | None:
+        """Return the directory of the branch that a directory of the upper is, if the branch has it."""
+        number = self._state.directories.get(found.status.st_ino)
+        if number is not None:
+            node = self._tree.find_stored(number)
+            return node if node is not None and node.is_dir else None
+        base = self._base_directory(base_path)
+        if base is None:
+            return None
+        if base.id:
+            node = self._tree.find_stored(base.id)
+            return node if node is not None and node.is_dir else None
+        try:
+            node = self._tree.walk(base.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return node if node.is_dir and node.lower_path == base.lower_path else None
+
+    # -- one directory
+
+    def _directory(
+        self, found: Found, path: bytes, base_path: bytes | None, node: Inode, before: Known | None
+    ) -> Known:  # fmt: skip
+        """Take over the names in a directory, then its attributes.
+
+        Args:
+            found: The directory in the upper.
+            path: Its path there.
+            base_path: The path of what it shows of the layers beneath; None for nothing.
+            node: The directory of the branch.
+            before: What was known of it.
+        """
+        base = self._base_directory(base_path)
+        names = dict(before.names) if before is not None else {}
+        if found.has_changed:
+            self._drop_vanished(found, node, base)
+            names = {name: known for name, known in names.items() if name in found.names}
+        fresh: list[Found] = []
+        directories: list[tuple[Found, Inode, bytes | None]] = []
+        for child in found.children:
+            if child.is_whiteout:
+                self._hide(node, child.name)
+                names[child.name] = Known(signature(child.status))
+            elif child.is_dir:
+                below = self._base_path(child, base_path)
+                directories.append((child, self._place(child, node, below, base), below))
+            elif child.has_changed and self._is_free(node, child.name):
+                fresh.append(child)
+            elif child.has_changed:
+                self._file(child, self._upper.fd(path), node, names)
+        if fresh:
+            self._make(fresh, self._upper.fd(path), node, names)
+        for child, made, below in directories:
+            names[child.name] = self._directory(child, join(path, child.name), below, made, names.get(child.name))
+        if found.has_changed:
+            self._settle(node, found)
+        return Known(signature(found.status), names)
+
+    def _is_free(self, node: Inode, name: bytes) -> bool:
+        return (node.lower_path is None and name not in self._tree.entries(node)) or self._tree.find(node, name) is None
+
+    def _drop_vanished(self, found: Found, node: Inode, base: Inode | None) -> None:
+        """Remove the names that the branch has and the run has removed, if the layers beneath do not have them."""
+        beneath = self._base.entries(base) if base is not None and base.id else {}
+        for name, child in list(self._tree.entries(node).items()) if node.id else ():
+            is_ours = not is_whiteout(child) and child != beneath.get(name)
+            if is_ours and name not in found.names and not self._is_aside(child):
+                self._remove(node, name)
+
+    def _is_aside(self, number: int) -> bool:
+        return any(number == inode.id for inode in self._aside.values())
+
+    def _hide(self, node: Inode, name: bytes) -> None:
+        if self._tree.find(node, name) is not None:
+            self._remove(node, name)
+
+    def _remove(self, node: Inode, name: bytes) -> None:
+        """Remove a name with all that is below it."""
+        inode = self._tree.lookup(node, name)
+        is_uncertain = self._is_uncertain(node, name)
+        if not inode.is_dir:
+            requested_changes.unlink(self._by, self._tree, node, name)
+        else:
+            for below in self._tree.names(inode):
+                self._remove(inode, below)
+            requested_changes.rmdir(self._by, self._tree, node, name)
+        if is_uncertain:
+            origin.doubt(node, name)
+
+    def _is_uncertain(self, node: Inode, name: bytes) -> bool:
+        """Return whether a file that the branch shows as the lower has it has changed there since the run began."""
+        if node.lower_path is None or not self._tree.shows_lower(node, name):
+            return False
+        try:
+            status = self._tree.lower.stat(join(node.lower_path, name))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return status.st_ctime_ns >= self._since_ns and not stat.S_ISDIR(status.st_mode)
+
+    def _place(self, found: Found, node: Inode, base_path: bytes | None, base: Inode | None) -> Inode:
+        """Return the directory of the branch for one of the upper, after moving or making it."""
+        existing, number = self._tree.find(node, found.name), found.status.st_ino
+        twin = self._aside.pop(number, None) or self._twin(found, base_path)
+        if twin is None and existing is not None and self._shows_same_lower(existing, base_path):
+            twin = existing
+        if existing is not None and existing is not twin and not (twin is None and self._may_stay(existing, node, found, base)):
+            self._remove(node, found.name)
+            existing = None
+        if existing is None and twin is not None and twin.parent is not None:
+            requested_changes.rename(self._by, self._tree, twin.parent, twin.name, node, found.name)
+            existing = twin
+        if existing is None:
+            existing = new_entries.make_directory(self._tree, node, found, self._by)
+        if not existing.id:
+            with self._tree.store.transaction() as tx:
+                copyup.materialize(tx, existing, itself=False)
+        self._state.directories[number] = existing.id
+        return existing
+
+    def _shows_same_lower(self, existing: Inode, base_path: bytes | None) -> bool:
+        """Return whether a directory is the lower's directory that the layers beneath have at a path."""
+        beneath = self._base_directory(base_path)
+        is_plain = beneath is not None and not beneath.id
+        return is_plain and beneath is not None and existing.is_dir and existing.lower_path == beneath.lower_path
+
+    def _may_stay(self, existing: Inode, node: Inode, found: Found, base: Inode | None) -> bool:
+        """Return whether a directory of the branch can be one of the upper that shows nothing of the layers beneath."""
+        if not existing.is_dir or not existing.id:
+            return False
+        beneath = self._base.entries(base).get(found.name) if base is not None and base.id else None
+        return beneath != existing.id and (existing.lower_path is None or self._tree.joins_lower(node, found.name))
+
+    # -- files
+
+    def _make(self, fresh: list[Found], fd: int, node: Inode, names: dict[bytes, Known]) -> None:
+        """Make names that the branch does not have, all in one step; names of one file lead to one file."""
+        first: list[Found] = []
+        more: list[Found] = []
+        numbers: set[int] = set()
+        for found in fresh:
+            is_linked = stat.S_ISREG(found.status.st_mode) and found.status.st_nlink > 1
+            if is_linked and (found.status.st_ino in numbers or self._present(found) is not None):
+                more.append(found)
+            else:
+                first.append(found)
+                numbers.add(found.status.st_ino)
+        for found, number, status in new_entries.make(self._tree, node, fd, first, self._by):
+            if stat.S_ISREG(status.st_mode) and is_linkable(status):
+                self._state.files[status.st_ino] = number
+            names[found.name] = Known(signature(status))
+        for found in more:
+            self._link(found, node, names)
+
+    def _present(self, found: Found, existing: Inode | None = None) -> Inode | None:
+        """Return the branch's file whose content object is that file of the upper.
+
+        *existing*: what the branch has at its name, if anything.
+        """
+        number = self._state.files.get(found.status.st_ino)
+        for inode in (existing, self._tree.find_stored(number) if number is not None else None):
+            if inode is None or not inode.content or not copyup.is_owned(inode):
+                continue
+            if inode_stat.data_stat(inode).st_ino == found.status.st_ino:
+                self._state.files[found.status.st_ino] = inode.id
+                return inode
+        return None
+
+    def _link(self, found: Found, node: Inode, names: dict[bytes, Known]) -> None:
+        inode = self._present(found)
+        if inode is None:  # its other name has vanished meanwhile
+            return
+        requested_changes.link(self._by, self._tree, inode, node, found.name)
+        self._settle(inode, found)
+        names[found.name] = Known(signature(inode_stat.data_stat(inode)))
+
+    def _file(self, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
+        """Take over a name that the branch has already."""
+        existing = self._tree.lookup(node, found.name)
+        same_type = stat.S_IFMT(existing.mode) == stat.S_IFMT(found.status.st_mode)
+        present = self._present(found, existing) if same_type and existing.is_file else None
+        if present is existing:
+            self._settle(existing, found)
+            self._by.file_changed(existing, data=True)
+            self._by.tell_write(existing)
+            names[found.name] = Known(signature(found.status))
+        elif present is None and same_type and self._is_same_file(existing, found, names.get(found.name)):
+            self._change(existing, found, fd, node, names)
+        else:
+            self._replace(found, fd, node, names)
+
+    @staticmethod
+    def _is_same_file(existing: Inode, found: Found, before: Known | None) -> bool:
+        """Return whether a file of the upper is the branch's file, changed; else it has replaced that."""
+        if stat.S_ISLNK(found.status.st_mode) and existing.tree.readlink(existing) != found.target:
+            return False
+        if not (existing.is_file or stat.S_ISLNK(existing.mode)):
+            return existing.rdev == found.status.st_rdev
+        is_same = found.marks.is_copy or (before is not None and before.signature.ino == found.status.st_ino)
+        return is_same and (not existing.is_file or inode_stat.attributes(existing).nlink == 1)
+
+    def _change(self, existing: Inode, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
+        status, is_uncertain = found.status, self._is_uncertain(node, found.name)
+        if existing.is_file:
+            try:
+                with self._tree.store.transaction() as tx:
+                    number, status = new_entries.take(tx, self._tree, fd, found)
+                    copyup.adopt_content(existing, number, new_entries.attributes_of(found, status))
+            except FileNotFoundError:
+                return
+            existing.release_files()
+            if existing.opens:
+                existing.file = self._tree.backstore.open(number)
+            self._state.files[status.st_ino] = existing.id
+            requested_changes.content_changed(self._by, existing)
+        else:
+            self._settle(existing, found)
+        if is_uncertain:
+            origin.doubt(node, found.name)
+        names[found.name] = Known(signature(status))
+
+    def _replace(self, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
+        is_unseen = self._is_uncertain(node, found.name)
+        self._remove(node, found.name)
+        self._make([found], fd, node, names)
+        if is_unseen:
+            origin.doubt(node, found.name)
+
+    def _settle(self, inode: Inode, found: Found) -> None:
+        """Give an inode the attributes that the upper's has."""
+        look, now = new_entries.attributes_of(found), inode_stat.attributes(inode)
+        is_same = (now.mode, now.uid, now.gid) == look[:3] and all_xattrs(self._tree, inode) == look.xattrs
+        if is_same and (not inode.is_dir or now.mtime_ns == look.mtime_ns):
+            return
+        with self._tree.store.transaction() as tx:
+            copyup.materialize(tx, inode)
+            copyup.set_look(tx, inode, look)
+            copyup.save(tx, inode)
+        if inode.is_dir:
+            self._by.names_changed(inode)
+        else:
+            self._by.file_changed(inode, data=False)
+        if not is_same:
+            self._by.tell("attributes", inode)
+
+
+def is_linkable(status: os.stat_result) -> bool:
+    """Return whether take() has made an upper's file a content object by a link."""
+    return os.geteuid() == 0 or bool(status.st_mode & stat.S_IRUSR)
