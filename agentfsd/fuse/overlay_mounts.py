@@ -59,6 +59,10 @@ class _Report:
     def __init__(self, overlay: Overlay) -> None:
         self._events = overlay.events
 
+    @property
+    def is_heard(self) -> bool:
+        return bool(self._events.listeners)
+
     def tell(self, kind: EventKind, inode: Inode, place: NamedPlace | None = None, before: NamedPlace | None = None) -> None:
         self._events.tell_change(kind, inode, 0, lambda _: 0, place, before)
 

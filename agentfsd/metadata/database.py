@@ -46,6 +46,12 @@ class Database:
             self._redo.append((text, values))
         return self._connection.execute(text, values)
 
+    def execute_many(self, text: str, values: list[tuple[Any, ...]]) -> None:
+        """Run one statement once for each of some values."""
+        if self._redo is not None:
+            self._redo += [(text, each) for each in values]
+        self._connection.executemany(text, values)
+
     @property
     def in_operation(self) -> bool:
         """Whether an operation is open."""

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from agentfs_host import syncing
 from agentfsd.domain_errors import NO_ROOM, Refusal
@@ -29,6 +30,8 @@ _BUSY_S = 1.0  # no other process should use the database
 
 INODE_COLUMNS = ", ".join(InodeRow._fields)
 _INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
+_DENTRY_UPSERT = "INSERT OR REPLACE INTO dentry VALUES (?, ?, ?, ?)"
+_OBJECT_UPSERT = "INSERT OR REPLACE INTO object VALUES (?, ?)"
 _INODE_SELECT = f"SELECT {INODE_COLUMNS} FROM inode WHERE id = ?"
 _INODE_ORIGIN = f"SELECT {INODE_COLUMNS} FROM inode WHERE linked = 1 AND lower_ino = ? AND lower_dev = ?"
 
@@ -275,6 +278,20 @@ class Store:
         self.writes[row.layer] += 1
         self.db.execute(_INODE_UPSERT, row)
 
+    def put_new(self, layer: int, inodes: list[InodeRow], names: list[tuple[int, bytes, int]], objects: list[int]) -> None:
+        """Store many new files of one layer at once.
+
+        Args:
+            layer: The layer.
+            inodes: The rows of the inodes.
+            names: (directory, name, inode id) of each.
+            objects: The numbers of their content objects.
+        """
+        self.writes[layer] += len(inodes) + len(names)
+        self.db.execute_many(_INODE_UPSERT, list[tuple[Any, ...]](inodes))
+        self.db.execute_many(_DENTRY_UPSERT, [(directory, name, layer, child) for directory, name, child in names])
+        self.db.execute_many(_OBJECT_UPSERT, [(number, layer) for number in objects])
+
     def replace_content(self, inode_id: int, old: int, new: int) -> None:
         """Let every version of an inode refer to another object."""
         self.db.execute("UPDATE inode SET content = ? WHERE id = ? AND content = ?", (new, inode_id, old))
@@ -297,7 +314,7 @@ class Store:
 
     def put_dentry(self, directory: int, name: bytes, layer: int, child: int) -> None:
         self.writes[layer] += 1
-        self.db.execute("INSERT OR REPLACE INTO dentry VALUES (?, ?, ?, ?)", (directory, name, layer, child))
+        self.db.execute(_DENTRY_UPSERT, (directory, name, layer, child))
 
     def delete_dentry(self, directory: int, name: bytes, layer: int) -> None:
         self.writes[layer] += 1
@@ -355,7 +372,7 @@ class Store:
     # -- objects
 
     def put_object(self, object_id: int, layer: int) -> None:
-        self.db.execute("INSERT OR REPLACE INTO object VALUES (?, ?)", (object_id, layer))
+        self.db.execute(_OBJECT_UPSERT, (object_id, layer))
 
     def object_layer(self, object_id: int) -> int:
         """The layer that owns an object; 0 when there is no such object."""

@@ -16,13 +16,13 @@ from agentfsd.core import inode_stat
 from agentfsd.core.content_objects import clone_object
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.requested_changes import ChangeReporter
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.overlayfs import on_disk
 from agentfsd.overlayfs.layer_stack import LayerStack, remove
+from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.takeover import Takeover, UpperState
 from agentfsd.overlayfs.upper_scan import Found, signature
 
@@ -58,7 +58,7 @@ class BranchOverlay:
         by: Reports what comes into the branch.
     """
 
-    def __init__(self, overlay: Overlay, stack: LayerStack, place: str, record: RunRecord, by: ChangeReporter) -> None:
+    def __init__(self, overlay: Overlay, stack: LayerStack, place: str, record: RunRecord, by: TakeoverReporter) -> None:
         self._overlay, self._stack, self.place, self.record, self._by = overlay, stack, place, record, by
         self._state = UpperState()
         self._upper = os.open(os.path.join(place, "upper"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -189,7 +189,7 @@ class Look:
         self.found = self.takeover.look()
 
 
-def begin(overlay: Overlay, stack: LayerStack, place: str, branch_id: str, by: ChangeReporter) -> BranchOverlay:
+def begin(overlay: Overlay, stack: LayerStack, place: str, branch_id: str, by: TakeoverReporter) -> BranchOverlay:
     """Prepare the directory of a run: everything that a mount needs.
 
     Args:

@@ -3,8 +3,8 @@
 import contextlib
 import os
 import stat
-import time
 from collections.abc import Iterator
+from typing import Protocol
 
 import msgspec
 
@@ -28,8 +28,17 @@ def attributes_of(found: Found, status: os.stat_result | None = None) -> WantedA
     return WantedAttributes(now.st_mode, now.st_uid, now.st_gid, found.xattrs, now.st_atime_ns, now.st_mtime_ns)
 
 
+class TakeoverReporter(ChangeReporter, Protocol):
+    """Reports what a takeover brings."""
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens to tell()."""
+        ...
+
+
 def make(
-    tree: Tree, directory: Inode, fd: int, fresh: list[Found], by: ChangeReporter
+    tree: Tree, directory: Inode, fd: int, fresh: list[Found], by: TakeoverReporter
 ) -> list[tuple[Found, int, os.stat_result]]:  # fmt: skip
     """Make names that the directory does not have, in one step.
 
@@ -44,8 +53,10 @@ def make(
         What was made, with its inode id and its present status. What has vanished meanwhile is left out.
     """
     made: list[tuple[Found, int, os.stat_result]] = []
+    rows, objects = list[InodeRow](), list[int]()
     with tree.store.transaction() as tx:
         copyup.materialize(tx, directory, itself=False)
+        entries = tree.entries(directory)
         for found in fresh:
             content, status = 0, found.status
             if stat.S_ISREG(status.st_mode):
@@ -53,18 +64,33 @@ def make(
                     content, status = take(tx, tree, fd, found)
                 except FileNotFoundError:
                     continue
-            made.append((found, _store(tx, tree, directory, found, status, content), status))
+                objects.append(content)
+            number = tree.store.next_id("inode")
+            rows.append(_row(tree, number, found, status, content))
+            if is_whiteout(entries.get(found.name)):
+                origin.note(tx, directory, found.name, keep=stat.S_ISREG(status.st_mode))
+            tx.put(entries, found.name, number)
+            made.append((found, number, status))
+        names = [(directory.id, found.name, number) for found, number, _ in made]
+        tree.store.put_new(tree.head, rows, names, objects)
     by.names_changed(directory, *(found.name for found, _, _ in made))
-    for found, number, _ in made:
+    for found, number, _ in made if by.is_heard else ():
         by.tell("created", tree.inode(number, directory, found.name))
     return made
 
 
-def make_directory(tree: Tree, directory: Inode, found: Found, by: ChangeReporter) -> Inode:
+def make_directory(tree: Tree, directory: Inode, found: Found, by: TakeoverReporter) -> Inode:
     """Make an empty directory."""
     with tree.store.transaction() as tx:
         copyup.materialize(tx, directory, itself=False)
-        number = _store(tx, tree, directory, found, found.status, 0)
+        number = tree.store.next_id("inode")
+        row = _row(tree, number, found, found.status, 0)
+        if directory.lower_path is not None and tree.joins_lower(directory, found.name):
+            row = row._replace(lower_path=join(directory.lower_path, found.name))
+        tree.store.put_inode(row)
+        if is_whiteout(tree.entries(directory).get(found.name)):
+            origin.note(tx, directory, found.name, keep=False)
+        copyup.set_entry(tx, directory, found.name, number)
         inode = tree.inode(number, directory, found.name)
         count_subdirectory(tx, directory, 1)
         copyup.save(tx, directory)
@@ -74,7 +100,7 @@ def make_directory(tree: Tree, directory: Inode, found: Found, by: ChangeReporte
 
 
 def take(tx: Transaction, tree: Tree, fd: int, found: Found) -> tuple[int, os.stat_result]:
-    """Make a file of the upper a content object of the branch.
+    """Make a file of the upper a content object. The caller stores the object's row.
 
     Returns:
         The object's number, and the status of the upper's file afterwards.
@@ -83,13 +109,17 @@ def take(tx: Transaction, tree: Tree, fd: int, found: Found) -> tuple[int, os.st
         FileNotFoundError: The file has vanished.
     """
     number = tree.store.next_id("object")
-    if os.geteuid() == 0 or found.status.st_mode & stat.S_IRUSR:
+    if is_linkable(found.status):
         status = tree.backstore.take(fd, found.name, number)
-    else:  # a link would be an object that we may not read
+    else:
         status = _copy_unreadable(tree, fd, found, number)
     tx.when_undone(lambda: tree.backstore.remove(number))
-    tree.store.put_object(number, tree.head)
     return number, status
+
+
+def is_linkable(status: os.stat_result) -> bool:
+    """Return whether a link to a file of the upper can be a content object: one that we may read."""
+    return bool(status.st_mode & stat.S_IRUSR) or os.geteuid() == 0
 
 
 def _copy_unreadable(tree: Tree, directory: int, found: Found, number: int) -> os.stat_result:
@@ -114,21 +144,12 @@ def readable(directory: int, name: bytes, status: os.stat_result) -> Iterator[No
         os.chmod(name, stat.S_IMODE(status.st_mode), dir_fd=directory)
 
 
-def _store(tx: Transaction, tree: Tree, directory: Inode, found: Found, status: os.stat_result, content: int) -> int:
-    """Store the rows of a new name, and return its inode id."""
-    number = tree.store.next_id("inode")
-    is_dir = stat.S_ISDIR(status.st_mode)
-    xattrs = msgspec.msgpack.encode(found.xattrs) if found.xattrs else None
-    joined = is_dir and directory.lower_path is not None and tree.joins_lower(directory, found.name)
-    lower_path = join(directory.lower_path, found.name) if joined and directory.lower_path is not None else None
-    target = found.target if stat.S_ISLNK(status.st_mode) else None
-    row = InodeRow(
-        number, tree.head, NEW_INO_BASE + number, status.st_mode, status.st_uid, status.st_gid, 2 if is_dir else 1,
-        status.st_rdev, status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns, time.time_ns(), content, target, xattrs,
-        lower_path, *NO_LOWER, 0,
+def _row(tree: Tree, number: int, found: Found, status: os.stat_result, content: int) -> InodeRow:
+    """Return the row of a new inode."""
+    mode = status.st_mode
+    return InodeRow(
+        number, tree.head, NEW_INO_BASE + number, mode, status.st_uid, status.st_gid, 2 if stat.S_ISDIR(mode) else 1,
+        status.st_rdev, status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns, status.st_ctime_ns, content,
+        found.target if stat.S_ISLNK(mode) else None, msgspec.msgpack.encode(found.xattrs) if found.xattrs else None,
+        None, *NO_LOWER, 0,
     )  # fmt: skip
-    tree.store.put_inode(row)
-    if is_whiteout(tree.entries(directory).get(found.name)):
-        origin.note(tx, directory, found.name, keep=stat.S_ISREG(status.st_mode))
-    copyup.set_entry(tx, directory, found.name, number)
-    return number

@@ -50,6 +50,8 @@ def own_xattrs(where: bytes) -> dict[bytes, bytes]:
 
 def read_marks(found: dict[bytes, bytes]) -> tuple[Marks, dict[bytes, bytes]]:
     """Split the extended attributes of a file into what overlayfs says, and the file's own."""
+    if not found:
+        return PLAIN, found
     own: dict[bytes, bytes] = {}
     said: dict[bytes, bytes] = {}
     for name, value in found.items():
@@ -58,7 +60,4 @@ def read_marks(found: dict[bytes, bytes]) -> tuple[Marks, dict[bytes, bytes]]:
             said[name[mine:]] = value
         else:
             own[name] = value
-    if not said:
-        return PLAIN, own
     return Marks(said.get(b"opaque") == b"y", said.get(b"redirect", b""), b"origin" in said), own
-

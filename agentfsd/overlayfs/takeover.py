@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from agentfs_host.descent import Descent, join
 from agentfsd.core import copyup, inode_stat, origin, requested_changes
 from agentfsd.core.inode_attributes import all_xattrs
-from agentfsd.core.requested_changes import ChangeReporter
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.metadata.rows import is_whiteout
 from agentfsd.overlayfs import new_entries
+from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.upper_scan import Found, Known, scan, signature
 
 _ASIDE = b".agentfs-moving-%d"  # names at the root, which nobody sees: they are gone when the transaction ends
@@ -57,7 +57,7 @@ class Takeover:
         by: Reports the changes.
     """
 
-    def __init__(self, tree: Tree, base: Tree, upper: Descent, state: UpperState, since_ns: int, by: ChangeReporter) -> None:
+    def __init__(self, tree: Tree, base: Tree, upper: Descent, state: UpperState, since_ns: int, by: TakeoverReporter) -> None:
         self._tree, self._base, self._upper, self._state, self._by = tree, base, upper, state, by
         self._since_ns = since_ns
         self._aside: dict[int, Inode] = {}
@@ -274,7 +274,7 @@ class Takeover:
                 first.append(found)
                 numbers.add(found.status.st_ino)
         for found, number, status in new_entries.make(self._tree, node, fd, first, self._by):
-            if stat.S_ISREG(status.st_mode) and is_linkable(status):
+            if stat.S_ISREG(status.st_mode) and new_entries.is_linkable(status):
                 self._state.files[status.st_ino] = number
             names[found.name] = Known(signature(status))
         for found in more:
@@ -370,8 +370,3 @@ class Takeover:
             self._by.file_changed(inode, data=False)
         if not is_same:
             self._by.tell("attributes", inode)
-
-
-def is_linkable(status: os.stat_result) -> bool:
-    """Return whether take() has made an upper's file a content object by a link."""
-    return os.geteuid() == 0 or bool(status.st_mode & stat.S_IRUSR)

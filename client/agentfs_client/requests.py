@@ -118,8 +118,8 @@ class BranchBindings(Request, frozen=True, kw_only=True, tag="branch.bindings"):
 class ViewOpen(Request, frozen=True, kw_only=True, tag="view.open"):
     """Ask for a detached mount that shows one branch, to attach in a namespace. The reply carries it. Over the socket only.
 
-    ``io`` is how file data reaches programs (auto, overlay, zero-message, passthrough, cached). It applies only if no such mount exists
-    yet. ``home``: the resolved path of a home directory, to get a mount of it as well with the branch's changes to it.
+    ``io`` is how file data reaches programs (auto, overlay, zero-message, passthrough, cached). It applies only if no such mount
+    exists yet. ``home``: the resolved path of a home directory, to get a mount of it as well with the branch's changes to it.
     """
 
     branch: str

@@ -60,7 +60,8 @@ _branch_options = (
         type=click.Choice(["auto", "overlay", "zero-message", "passthrough", "cached"]),
         default="auto",
         show_default=True,
-        help="How file data reaches the command. overlay: the kernel's overlayfs does all the work; zero-message: the kernel opens files without asking the daemon; "
+        help="How file data reaches the command. overlay: the kernel's overlayfs does all the work; "
+        "zero-message: the kernel opens files without asking the daemon; "
         "passthrough: the kernel reads and writes past the daemon; cached: through the daemon. "
         "See docs/explanation/connections.md.",
     ),
