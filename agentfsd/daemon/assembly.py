@@ -45,7 +45,7 @@ from agentfsd.fuse.home_mounts import HomeMounts
 from agentfsd.fuse.mount import IO_MODES, OVERLAY, FuseMount
 from agentfsd.fuse.native import descriptor_ioctl, fuse_device
 from agentfsd.fuse.native.native_session import Unsupported
-from agentfsd.fuse.overlay_mounts import OverlayMounts
+from agentfsd.fuse.run_overlays import RunOverlays
 from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.handoff.descriptor_mounts import DescriptorMounts
 from agentfsd.handoff.interpose_server import InterposeServer
@@ -130,7 +130,7 @@ class Daemon:
             self.overlay, self.bindings, ControlFile(self.service), self.watch, config.mountpoint, options, config.session,
             self.branch_mounts, self.kept,
         )  # fmt: skip
-        self.overlays = OverlayMounts(
+        self.overlays = RunOverlays(
             self.branch_mounts, self.overlay, held.place.overlays, (config.lower, self.lower.root_fd), self.bindings.is_in,
             self.mount.options_in_force, self.kept,
         )  # fmt: skip

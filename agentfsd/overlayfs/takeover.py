@@ -5,7 +5,6 @@ nothing: it compares what is there with the branch. Whatever the branch shows an
 beneath it show was removed in the run.
 """
 
-import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -76,7 +76,7 @@ class _Report:
         self._events.file_changed(inode, data=data)
 
 
-class OverlayMounts:
+class RunOverlays:
     """Mounts, shares and ends overlays.
 
     Args:
