@@ -3,7 +3,7 @@
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -59,6 +59,12 @@ class RunsBesideUs(Protocol):
 
     async def look(self, branch_ids: Collection[str] | None = None) -> None:
         """Bring into these branches, or into all, what their runs have written until now. OSError."""
+
+    async def push(self) -> None:
+        """Show runs the states that their branches have got by a restore, a merge or an undo. OSError."""
+
+    def standing_still(self, branch_id: str, spared: int) -> AbstractAsyncContextManager[str]:
+        """Stop the processes of a branch's run, but *spared* and those above it, for the time of the block. Yield why not all."""
 
 
 class CommitTurn:
@@ -148,6 +154,15 @@ class Services:
     descriptor_ioctl: int = 0
     commit_turn: CommitTurn = field(default_factory=CommitTurn)
     counts: ChangeCounts = field(default_factory=ChangeCounts)
+
+    def standing_still(self, branch_id: str, context: RequestContext) -> AbstractAsyncContextManager[str]:
+        """Stop the processes of a run that changes a branch without us: see RunsBesideUs."""
+        return self.runs.standing_still(branch_id, context.caller.pid) if self.runs is not None else nullcontext("")
+
+    async def push(self) -> None:
+        """Show such runs the states that their branches have got. OSError."""
+        if self.runs is not None and self.runs.live:
+            await self.runs.push()
 
     def branch_name(self, branch_id: str | None) -> str:
         """Return the name of a branch by its id; None means the default branch.

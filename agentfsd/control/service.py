@@ -117,6 +117,7 @@ class ControlService:
                 reply = await channel.hold(work)
             else:
                 reply = await work()
+            await services.push()
         services.note(operation.note(request, reply), context)
         return reply
 

@@ -8,22 +8,24 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import trio
 
 from agentfs_host.mount_table import is_within
 from agentfs_host.tree_removal import remove_tree
+from agentfsd.binding.table import Bindings
 from agentfsd.core.branch_events import EventKind
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.overlay_events import NamedPlace
-from agentfsd.core.tree import Inode
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
 from agentfsd.linux import home_layers
 from agentfsd.linux.branch_overlays import OverlayPlan
+from agentfsd.linux.paused_processes import PausedProcesses, go_on_after_crash
 from agentfsd.metadata import layer_rows
 from agentfsd.overlayfs import branch_overlay
 from agentfsd.overlayfs.branch_overlay import BranchOverlay
@@ -35,6 +37,7 @@ from agentfsd.types import CONTROL_DIR, BranchView
 
 log = logging.getLogger(__name__)
 
+_PAUSED = "paused"  # in a run's directory: the processes that are stopped for a moment
 _RUN = "run-"  # what the names of runs' directories begin with, before a branch's id
 _PREPARED = ("overlay.user", "overlay.mounts")  # names of kept descriptors
 _LOOK_S = 1.0  # between two looks that nobody has asked for
@@ -49,6 +52,7 @@ class _Live:
     overlay: BranchOverlay
     mount: BranchMount | None
     users: int = 0
+    root: int = -1  # a descriptor of one more mount of it, by which the daemon changes what programs see
     turn: trio.Lock = field(default_factory=trio.Lock)
     next_look_s: float = 0.0
 
@@ -84,18 +88,18 @@ class RunOverlays:
         overlay: All branches.
         place: The directory for layers and runs, beside that of the content objects.
         lower: The path and a descriptor of the lower.
-        is_in_use: Tells whether a process is bound to a branch.
+        bindings: Tells which processes are bound to a branch.
         options: Returns the mount options in force.
         kept: What the next daemon gets.
     """
 
     def __init__(
-        self, branch_mounts: BranchMounts, overlay: Overlay, place: str, lower: tuple[str, int], is_in_use: Callable[[str], bool],
+        self, branch_mounts: BranchMounts, overlay: Overlay, place: str, lower: tuple[str, int], bindings: Bindings,
         options: Callable[[], frozenset[str]], kept: KeptDescriptors,
     ) -> None:  # fmt: skip
         self._mounts, self._overlay, self._place, self._kept = branch_mounts, overlay, place, kept
         self._lower, self._lower_fd = lower
-        self._is_in_use, self._options = is_in_use, options
+        self._bindings, self._options = bindings, options
         self._stack = LayerStack(place, overlay.backstore.place, overlay.trees)
         self._report = _Report(overlay)
         self._by_branch: dict[str, _Live] = {}
@@ -103,6 +107,7 @@ class RunOverlays:
         self._prepared: tuple[int, ...] = ()
         self._why = ""
         self._is_swept = False
+        overlay.events.on_replaced.append(self._tree_replaced)
 
     # -- beginning
 
@@ -159,6 +164,7 @@ class RunOverlays:
                 if not name.startswith("layer-"):
                     _remove(place)
                 continue
+            _let_go_on(os.path.join(place, _PAUSED))
             mount = self._mounts.resume_overlay(record.branch)
             live = _Live(BranchOverlay(self._overlay, self._stack, place, record, self._report), mount)
             try:
@@ -231,7 +237,7 @@ class RunOverlays:
         return live
 
     def _is_used(self, branch_id: str, live: _Live) -> bool:
-        return live.users > 0 or self._is_in_use(branch_id)
+        return live.users > 0 or self._bindings.is_in(branch_id)
 
     def is_idle(self) -> bool:
         """Return whether no run uses any of the overlays."""
@@ -245,6 +251,75 @@ class RunOverlays:
     def has(self, branch_id: str) -> bool:
         """Return whether a run has the branch as an overlay, or has left something that is not yet in the branch."""
         return branch_id in self._by_branch
+
+    # -- states and snapshots while runs go on
+
+    @asynccontextmanager
+    async def standing_still(self, branch_id: str, spared: int) -> AsyncIterator[str]:
+        """Stop the processes of a run for the time of the block, after which what they have written is in the branch.
+
+        Contents are the branch's own then: nothing that they write later changes them.
+
+        Args:
+            branch_id: The branch.
+            spared: A process that is not stopped, as are those above it.
+
+        Yields:
+            Why not all of them stand still; "" if they do, or if there is no such run.
+
+        Raises:
+            OSError: There is no room, for example.
+        """
+        live = self._by_branch.get(branch_id)
+        if live is None:
+            yield ""
+            return
+        async with live.turn:
+            paused = PausedProcesses(lambda: self._pids(branch_id), spared)
+            noted = os.path.join(live.overlay.place, _PAUSED)
+            try:
+                await trio.to_thread.run_sync(paused.stop)
+                _note(noted, paused.pids())
+                await self._look(branch_id, live)
+                if self._by_branch.get(branch_id) is live:
+                    await self._own_contents(live.overlay)
+                yield paused.left
+            finally:
+                paused.go_on()
+                with suppress(FileNotFoundError):
+                    os.unlink(noted)
+
+    def _pids(self, branch_id: str) -> list[int]:
+        return [bound.pid for bound in self._bindings.bindings() if bound.branch_id == branch_id]
+
+    @staticmethod
+    async def _own_contents(overlay: BranchOverlay) -> None:
+        copies = overlay.copies()
+        try:
+            for copy in copies:
+                await trio.to_thread.run_sync(copy.run)
+        except BaseException:
+            for copy in copies:
+                copy.abandon()
+            raise
+        overlay.install(copies)
+
+    def _tree_replaced(self, tree: Tree) -> None:
+        live = self._by_branch.get(tree.id)
+        if live is not None and self._overlay.refs.exists(tree.id):
+            live.overlay.replaced(tree)
+
+    async def push(self) -> None:
+        """Show runs the state that their branches have got: by a restore, a merge or an undo. OSError."""
+        for live in list(self._by_branch.values()):
+            await self._push(live)
+
+    @staticmethod
+    async def _push(live: _Live) -> None:
+        if live.overlay.is_replaced:
+            if live.root < 0 and live.mount is not None:
+                live.root = await live.mount.copy()
+            live.overlay.push(live.root)
 
     # -- what runs have written
 
@@ -267,6 +342,7 @@ class RunOverlays:
         if not self._is_used(branch_id, live):
             self._end(branch_id, live)
             return
+        await self._push(live)
         began_s = time.monotonic()
         look = live.overlay.look()
         await trio.to_thread.run_sync(look.scan)
@@ -284,8 +360,7 @@ class RunOverlays:
         """End an overlay that nobody uses. OSError leaves what is not yet in the branch where it is."""
         live.overlay.finish()
         del self._by_branch[branch_id]
-        if live.mount is not None:
-            live.mount.close()
+        _unmount(live)
 
     async def sweep(self) -> None:
         """Take over what runs that have ended have left, and look at the others now and then. Call periodically."""
@@ -306,9 +381,8 @@ class RunOverlays:
 
     def _drop(self, branch_id: str, live: _Live) -> None:
         del self._by_branch[branch_id]
+        _unmount(live)
         live.overlay.abandon()
-        if live.mount is not None:
-            live.mount.close()
 
     def close(self) -> None:
         """End: take over what there is. Runs that still have an overlay keep their mounts."""
@@ -321,13 +395,34 @@ class RunOverlays:
                     live.overlay.finish()
             except OSError as exc:
                 log.error("what a run wrote in branch %s is still in %s: %s", branch_id, live.overlay.place, exc)
-            if live.mount is not None:
-                live.mount.close()
+            _unmount(live)
         self._by_branch.clear()
         for name, fd in zip(_PREPARED, self._prepared, strict=False):
             self._kept.drop(name)
             os.close(fd)
         self._prepared = ()
+
+
+def _unmount(live: _Live) -> None:
+    if live.root >= 0:
+        os.close(live.root)
+        live.root = -1
+    if live.mount is not None:
+        live.mount.close()
+
+
+def _note(path: str, pids: list[int]) -> None:
+    """Note which processes are stopped, for the next daemon if this one is killed."""
+    with open(path, "w") as file:
+        file.write(" ".join(map(str, pids)))
+
+
+def _let_go_on(path: str) -> None:
+    """Let processes go on that the daemon before had stopped."""
+    with suppress(FileNotFoundError, ValueError):
+        with open(path) as file:
+            go_on_after_crash(list(map(int, file.read().split())))
+        os.unlink(path)
 
 
 def _refusal(why: str) -> Refusal:

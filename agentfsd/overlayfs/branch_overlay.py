@@ -12,7 +12,7 @@ import time
 import msgspec
 
 from agentfs_host.descent import Descent
-from agentfsd.core import inode_stat
+from agentfsd.core import inode_stat, tree_diff
 from agentfsd.core.content_objects import clone_object
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
@@ -23,6 +23,7 @@ from agentfsd.metadata.transaction import Transaction
 from agentfsd.overlayfs import on_disk
 from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.new_entries import TakeoverReporter
+from agentfsd.overlayfs.state_writer import StateWriter
 from agentfsd.overlayfs.takeover import Takeover, UpperState
 from agentfsd.overlayfs.upper_scan import Found, signature
 
@@ -64,6 +65,7 @@ class BranchOverlay:
         self._upper = os.open(os.path.join(place, "upper"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._open = contextlib.ExitStack()
         self._base = self._open.enter_context(overlay.trees.kept(record.base))
+        self._replaced: Tree | None = None  # the state that programs see, if the branch has got another one
         self._released: list[tuple[int, int]] = []  # descriptors and numbers of objects that were the upper's files
         self._is_lent = True
         self._tree.lent = self
@@ -98,37 +100,70 @@ class BranchOverlay:
         look.scan()
         return self.apply(look)
 
+    # -- other states of the branch
+
+    def replaced(self, old: Tree) -> None:
+        """Take note that the branch has got another state than *old*, which programs still see: push() shows it to them."""
+        self._replaced = self._replaced or old
+        assert self._tree.lent is self
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether there is a state that programs do not see yet."""
+        return self._replaced is not None
+
+    def push(self, root: int) -> None:
+        """Make what programs see the branch's present state. *root*: a descriptor of the mount. OSError."""
+        old, self._replaced = self._replaced, None
+        if old is not None:
+            StateWriter(root).write(tree_diff.pairs(self._overlay.parts, old, self._tree, times=True))
+
     # -- contents that the run may still write
+
+    def copies(self) -> list["ContentCopy"]:
+        """Return copies to make, in any thread, of the contents that the run may still write; then call install()."""
+        made = []
+        for ino, number in list(self._state.files.items()):
+            inode = self._tree.find_stored(number)
+            if inode is not None and inode.content and inode.content_layer == self._tree.head:
+                made.append(ContentCopy(inode, ino))
+        return made
+
+    def install(self, copies: list["ContentCopy"]) -> None:
+        """Give the branch the copies, so that nothing that the run writes changes what the branch has. OSError."""
+        with self._overlay.store.transaction() as tx:
+            for copy in copies:
+                self._install(tx, copy, self._tree.head)
+            tx.set(self._state, files={})
 
     def keep_originals(self, tx: Transaction, sealed: int) -> None:
         """Give a layer that is being sealed copies of the contents that the run may still write."""
-        tree = self._tree
         for ino, number in list(self._state.files.items()):
-            inode = tree.find_stored(number)
+            inode = self._tree.find_stored(number)
             if inode is not None and inode.content and inode.content_layer == sealed:
-                self._keep_original(tx, inode, ino, sealed)
+                copy = ContentCopy(inode, ino)
+                copy.run()
+                self._install(tx, copy, sealed)
         tx.set(self._state, files={})
 
-    def _keep_original(self, tx: Transaction, inode: Inode, ino: int, sealed: int) -> None:
-        tree, live = inode.tree, inode.content
-        with contextlib.closing(tree.backstore.open(live)) as content:
-            status = content.stat()
-            if status.st_ino != ino:
-                return
-            number = tree.store.next_id("object")
-            clone = clone_object(tree, content.fileno(), number)
-            tx.when_undone(lambda: tree.backstore.remove(number))
-            clone.utime(status.st_atime_ns, status.st_mtime_ns)
-            clone.close()
-            self._released.append((os.dup(content.fileno()), live))
-        tree.store.put_object(number, sealed)
-        tree.store.replace_content(inode.id, live, number)
-        tree.store.put_object(live, GARBAGE)
-        tx.set(inode, content=number)
+    def _install(self, tx: Transaction, copy: "ContentCopy", layer: int) -> None:
+        inode, tree = copy.inode, copy.inode.tree
+        if not copy.is_made or inode.content != copy.of:
+            copy.abandon()
+            return
+        tx.when_undone(copy.abandon)
+        released = (os.dup(copy.source), copy.of)
+        self._released.append(released)
+        tx.when_undone(lambda: self._released.remove(released))
+        tree.store.put_object(copy.number, layer)
+        tree.store.replace_content(inode.id, copy.of, copy.number)
+        tree.store.put_object(copy.of, GARBAGE)
+        tx.set(inode, content=copy.number)
+        copy.close()
         if inode.file is not None:
             inode.release_files()
             if inode.opens:
-                inode.file = tree.backstore.open(number)
+                inode.file = tree.backstore.open(copy.number)
 
     def _forget_released(self) -> None:
         """Remove the links to files of the upper that are no objects any more, and note that only this has changed them."""
@@ -175,6 +210,47 @@ class BranchOverlay:
         self._is_lent = False
         if self._overlay.refs.exists(self.record.branch):
             self._tree.lent = None
+
+
+class ContentCopy:
+    """A copy of a content object that is a file of the upper.
+
+    Attributes:
+        inode: The file.
+        of: The number of the object.
+        number: The number of the copy.
+        source: A descriptor of the object.
+        is_made: Whether run() has made it.
+    """
+
+    def __init__(self, inode: Inode, ino: int) -> None:
+        tree = inode.tree
+        self.inode, self.of, self.number, self.is_made = inode, inode.content, tree.store.next_id("object"), False
+        with contextlib.closing(tree.backstore.open(self.of)) as content:
+            self.source = os.dup(content.fileno())
+        self._is_of_upper = os.fstat(self.source).st_ino == ino
+
+    def run(self) -> None:
+        """Make the copy. OSError leaves nothing behind."""
+        if not self._is_of_upper:
+            return
+        status = os.fstat(self.source)
+        clone = clone_object(self.inode.tree, self.source, self.number)
+        clone.utime(status.st_atime_ns, status.st_mtime_ns)
+        clone.close()
+        self.is_made = True
+
+    def abandon(self) -> None:
+        """Remove the copy, if there is one."""
+        self.close()
+        if self.is_made:
+            self.inode.tree.backstore.remove(self.number)
+
+    def close(self) -> None:
+        """Close the source."""
+        if self.source >= 0:
+            os.close(self.source)
+            self.source = -1
 
 
 class Look:

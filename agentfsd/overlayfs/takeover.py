@@ -129,9 +129,9 @@ class Takeover:
     def _twin(self, found: Found, base_path: bytes | None) -> Inode | None:
         """Return the directory of the branch that a directory of the upper is, if the branch has it."""
         number = self._state.directories.get(found.status.st_ino)
-        if number is not None:
-            node = self._tree.find_stored(number)
-            return node if node is not None and node.is_dir else None
+        node = self._tree.find_stored(number) if number is not None else None
+        if node is not None and node.is_dir:
+            return node
         base = self._base_directory(base_path)
         if base is None:
             return None
@@ -188,11 +188,11 @@ class Takeover:
         return (node.lower_path is None and name not in self._tree.entries(node)) or self._tree.find(node, name) is None
 
     def _drop_vanished(self, found: Found, node: Inode, base: Inode | None) -> None:
-        """Remove the names that the branch has and the run has removed, if the layers beneath do not have them."""
-        beneath = self._base.entries(base) if base is not None and base.id else {}
+        """Remove the names that the branch has and the run has removed: neither the upper nor what lies beneath shows them."""
         for name, child in list(self._tree.entries(node).items()) if node.id else ():
-            is_ours = not is_whiteout(child) and child != beneath.get(name)
-            if is_ours and name not in found.names and not self._is_aside(child):
+            if is_whiteout(child) or name in found.names or self._is_aside(child):
+                continue
+            if base is None or self._base.find(base, name) is None:
                 self._remove(node, name)
 
     def _is_aside(self, number: int) -> bool:

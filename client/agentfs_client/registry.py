@@ -99,8 +99,11 @@ def process_start_ticks(pid: int) -> int:
     return 0 if has_ended else int(fields[19])
 
 
-def stat_fields(pid: int) -> list[bytes]:
-    """Return the fields of /proc/PID/stat from the third one, the state, on; none if the process has ended."""
+def stat_fields(pid: int | str) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the third one, the state, on; none if the process has ended.
+
+    *pid* may also be "PID/task/TID", for one thread.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b") ")[2].split()

@@ -63,17 +63,19 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
     await services.flush()
     if context.ruled is not None:
         await _check_restored(services, source.id, branch.id, wanted, context, context.ruled.rules)
-    if wanted:
-        steps = merging.restore_paths(services.overlay, branch.id, source.id, wanted, author)
-        listed = await drive(steps, context)
-        if listed is not None:
+    async with services.standing_still(branch.id, context):
+        if wanted:
+            steps = merging.restore_paths(services.overlay, branch.id, source.id, wanted, author)
+            listed = await drive(steps, context)
+            if listed is not None:
+                services.tell("restore", branch.id, author.pid, name=source.name)
+            count = len(listed.changes) if listed is not None else 0
+            message = f"as in {source.name} again: {count} change{'' if count == 1 else 's'} in {branch.name}"
+        else:
+            services.overlay.branches.restore(branch.id, source.id, author.pid, author.command)
             services.tell("restore", branch.id, author.pid, name=source.name)
-        count = len(listed.changes) if listed is not None else 0
-        message = f"as in {source.name} again: {count} change{'' if count == 1 else 's'} in {branch.name}"
-    else:
-        services.overlay.branches.restore(branch.id, source.id, author.pid, author.command)
-        services.tell("restore", branch.id, author.pid, name=source.name)
-        message = f"{branch.name} is at {source.name} again"
+            message = f"{branch.name} is at {source.name} again"
+        await services.push()
     await services.settle()
     return wire.Done(message=message)
 

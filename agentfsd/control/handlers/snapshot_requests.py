@@ -28,9 +28,10 @@ async def create_snapshot(services: Services, request: wire.SnapshotCreate, cont
     branch = services.overlay.refs.branch(request.branch or context.branch).id
     await services.flush(branch)
     author, kind = author_of(context), KEPT if request.keep else RUN if request.around_run else ""
-    snapshot = services.overlay.snapshots.create(
-        branch, request.name, request.tag, author.pid, author.command, kind, temporary=request.temporary
-    )
+    async with services.standing_still(branch, context):
+        snapshot = services.overlay.snapshots.create(
+            branch, request.name, request.tag, author.pid, author.command, kind, temporary=request.temporary
+        )
     context.peer.temporary |= {snapshot.id} if request.temporary else set()
     services.overlay.retention.apply(branch)
     services.tell("snapshot", branch, author.pid, name=snapshot.name)

@@ -1,0 +1,147 @@
+"""Makes a directory what another state of a branch shows, path by path, while programs work in it.
+
+A file gets its new content under another name and is then renamed over the old one, so a program sees either of them, and keeps
+what it has open.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable
+
+from agentfs_host import xattrs
+from agentfs_host.copying import copy_content
+from agentfs_host.descent import Descent
+from agentfs_host.tree_removal import remove_at
+from agentfsd.core import copyup, inode_stat
+from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.tree import Inode
+from agentfsd.core.tree_diff import EntryPair
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_UNFINISHED = b".agentfs-restored"
+
+
+class StateWriter:
+    """Writes into one directory. *root*: a descriptor of it."""
+
+    def __init__(self, root: int) -> None:
+        self._descent = Descent(root)
+        self._root = root
+        self._made: dict[Inode, bytes] = {}  # files with several names: where the first of them is
+
+    def write(self, pairs: Iterable[EntryPair]) -> None:
+        """Replace what differs: ``new`` of each pair is what is to be there.
+
+        Args:
+            pairs: The differences, each directory before what is in it.
+
+        Raises:
+            OSError: There is no room, for example. What was written until then stays.
+        """
+        directories: list[tuple[bytes, Inode]] = []
+        gone: bytes | None = None
+        with self._descent:
+            for pair in pairs:
+                if pair.new is None:
+                    if gone is None or not pair.path.startswith(gone):
+                        self._remove(pair.path)
+                        gone = pair.path + b"/"
+                    continue
+                if pair.new.is_dir:
+                    self._directory(pair.path, pair.new)
+                    directories.append((pair.path, pair.new))
+                else:
+                    self._file(pair.path, pair.new)
+            for path, inode in reversed(directories):  # what was made in them has changed their times
+                self._attributes(path, inode)
+
+    def _place(self, path: bytes) -> tuple[int, bytes]:
+        parent, _, name = path.rpartition(b"/")
+        return self._descent.fd(parent), name
+
+    def _remove(self, path: bytes) -> None:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            fd, name = self._place(path)
+            remove_at(fd, name)
+            self._descent.forget()
+
+    def _directory(self, path: bytes, inode: Inode) -> None:
+        if not path:
+            return
+        fd, name = self._place(path)
+        try:
+            os.mkdir(name, 0o700, dir_fd=fd)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=fd)
+                os.mkdir(name, 0o700, dir_fd=fd)
+
+    def _file(self, path: bytes, inode: Inode) -> None:
+        fd, name = self._place(path)
+        if self._is_directory(fd, name):
+            self._remove(path)
+            fd, name = self._place(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_UNFINISHED, dir_fd=fd)
+        first = self._made.get(inode)
+        if first is not None:
+            source = os.dup(self._place(first)[0])  # going to one place of the descent may close the other
+            try:
+                fd = self._place(path)[0]
+                os.link(first.rpartition(b"/")[2], _UNFINISHED, src_dir_fd=source, dst_dir_fd=fd, follow_symlinks=False)
+            finally:
+                os.close(source)
+        else:
+            self._fill(fd, inode)
+            if inode_stat.attributes(inode).nlink > 1:
+                self._made[inode] = path
+        os.rename(_UNFINISHED, name, src_dir_fd=fd, dst_dir_fd=fd)
+
+    @staticmethod
+    def _is_directory(fd: int, name: bytes) -> bool:
+        try:
+            return stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
+        except FileNotFoundError:
+            return False
+
+    def _fill(self, fd: int, inode: Inode) -> None:
+        """Make the file under the name that it has until it is complete."""
+        now = inode_stat.attributes(inode)
+        if stat.S_ISLNK(now.mode):
+            os.symlink(inode.tree.readlink(inode), _UNFINISHED, dir_fd=fd)
+        elif stat.S_ISREG(now.mode):
+            target = os.open(_UNFINISHED, _NEW, 0o600, dir_fd=fd)
+            try:
+                source = copyup.content_fd(inode)
+                try:
+                    copy_content(source, target, set())
+                finally:
+                    os.close(source)
+            finally:
+                os.close(target)
+        else:
+            os.mknod(_UNFINISHED, stat.S_IFMT(now.mode) | 0o600, now.rdev, dir_fd=fd)
+        set_attributes(b"/proc/self/fd/%d/%s" % (fd, _UNFINISHED), inode)
+
+    def _attributes(self, path: bytes, inode: Inode) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if path:
+                set_attributes(self._descent.where(path), inode)
+            else:
+                set_attributes(b"/proc/self/fd/%d/." % self._root, inode)
+
+
+def set_attributes(where: bytes, inode: Inode) -> None:
+    """Give a file the attributes of an inode; *where*: its path, whose last name is not followed. OSError."""
+    now, wanted = inode_stat.attributes(inode), all_xattrs(inode.tree, inode)
+    os.chown(where, now.uid, now.gid, follow_symlinks=False)
+    if not stat.S_ISLNK(now.mode):
+        os.chmod(where, stat.S_IMODE(now.mode))  # after chown, which takes setuid bits away
+    for name in xattrs.names(where, follow=False):
+        if name not in wanted:
+            with contextlib.suppress(OSError):
+                os.removexattr(where, name, follow_symlinks=False)
+    for name, value in wanted.items():
+        os.setxattr(where, name, value, follow_symlinks=False)
+    os.utime(where, ns=(now.atime_ns, now.mtime_ns), follow_symlinks=False)
