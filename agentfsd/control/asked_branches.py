@@ -6,7 +6,11 @@ from agentfs_client import wire
 from agentfsd.core.overlay import Overlay
 from agentfsd.domain_errors import Refusal
 
-_CONCERN_NONE = (wire.ViewOpen, wire.ViewLeave, wire.BranchBind, wire.BranchUnbind, wire.Capabilities, wire.PolicyGet)
+# The handlers of the last two see to it themselves.
+_CONCERN_NONE = (
+    wire.ViewOpen, wire.ViewLeave, wire.BranchBind, wire.BranchUnbind, wire.Capabilities, wire.PolicyGet, wire.SnapshotCreate,
+    wire.Restore,
+)  # fmt: skip
 
 
 def asked_branches(request: wire.Request, bound_to: str | None, overlay: Overlay) -> set[str] | None:

@@ -353,7 +353,9 @@ class Tree:
         known = self._by_id.get(inode_id)
         if known is None:
             rows = self.prefetch.inodes.get(inode_id) if self.prefetch is not None else None
-            row = chain_rows.newest_of(self.store.inode_versions(inode_id) if rows is None else rows, self.chain)
+            row = (
+                chain_rows.newest(self.store, inode_id, self.chain) if rows is None else chain_rows.newest_of(rows, self.chain)
+            )
             if row is None:
                 raise OSError(errno.EIO, f"inode {inode_id} is missing from the metadata: run agentfsd fsck")
             known = self._remember(Inode(self, parent, name), row)
@@ -395,6 +397,9 @@ class Tree:
 
     def find_stored(self, inode_id: int) -> Inode | None:
         """Return a stored inode; None if it has no name left in this tree."""
+        known = self._by_id.get(inode_id)
+        if known is not None:
+            return known if known.nlink else None
         row = chain_rows.newest(self.store, inode_id, self.chain)
         return self.inode(inode_id, None, b"") if row is not None and row.nlink else None
 

@@ -41,6 +41,7 @@ _PAUSED = "paused"  # in a run's directory: the processes that are stopped for a
 _RUN = "run-"  # what the names of runs' directories begin with, before a branch's id
 _PREPARED = ("overlay.user", "overlay.mounts")  # names of kept descriptors
 _LOOK_S = 1.0  # between two looks that nobody has asked for
+_SHORT_S, _SHORT_BYTES = 0.004, 1 << 18  # what does not hold up others for long
 _SHARE = 50  # such looks take at most one part in so many of the time
 _RESTRICTIONS = ("nosuid", "nodev", "noexec", "noatime", "nodiratime")
 
@@ -55,6 +56,7 @@ class _Live:
     root: int = -1  # a descriptor of one more mount of it, by which the daemon changes what programs see
     turn: trio.Lock = field(default_factory=trio.Lock)
     next_look_s: float = 0.0
+    took_s: float = 1.0  # the last look
 
 
 class _Report:
@@ -278,8 +280,9 @@ class RunOverlays:
             paused = PausedProcesses(lambda: self._pids(branch_id), spared)
             noted = os.path.join(live.overlay.place, _PAUSED)
             try:
-                await trio.to_thread.run_sync(paused.stop)
-                _note(noted, paused.pids())
+                if paused.has_any():
+                    await trio.to_thread.run_sync(paused.stop)
+                    _note(noted, paused.pids())
                 await self._look(branch_id, live)
                 if self._by_branch.get(branch_id) is live:
                     await self._own_contents(live.overlay)
@@ -297,7 +300,7 @@ class RunOverlays:
         copies = overlay.copies()
         try:
             for copy in copies:
-                await trio.to_thread.run_sync(copy.run)
+                await _somewhere(copy.run, is_short=copy.size_bytes < _SHORT_BYTES)
         except BaseException:
             for copy in copies:
                 copy.abandon()
@@ -345,7 +348,8 @@ class RunOverlays:
         await self._push(live)
         began_s = time.monotonic()
         look = live.overlay.look()
-        await trio.to_thread.run_sync(look.scan)
+        await _somewhere(look.scan, is_short=live.took_s < _SHORT_S)
+        live.took_s = time.monotonic() - began_s
         if self._by_branch.get(branch_id) is live:
             live.overlay.apply(look)
         now_s = time.monotonic()
@@ -401,6 +405,14 @@ class RunOverlays:
             self._kept.drop(name)
             os.close(fd)
         self._prepared = ()
+
+
+async def _somewhere(work: Callable[[], object], *, is_short: bool) -> None:
+    """Do some work here if it is short, else in a thread."""
+    if is_short:
+        work()
+    else:
+        await trio.to_thread.run_sync(work)
 
 
 def _unmount(live: _Live) -> None:

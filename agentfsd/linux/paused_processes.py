@@ -35,6 +35,10 @@ class PausedProcesses:
         """Return the processes that were stopped."""
         return [pid for pid, _ in self._stopped]
 
+    def has_any(self) -> bool:
+        """Return whether there is a process to stop."""
+        return any(pid not in self._spared for pid in self._list())
+
     def stop(self) -> None:
         """Stop the processes, and wait until they stand still."""
         seen: set[int] = set()

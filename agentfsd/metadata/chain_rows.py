@@ -14,7 +14,7 @@ def newest_of(rows: list[InodeRow], chain: Container[int]) -> InodeRow | None:
 
 def newest(store: Store, inode_id: int, chain: Container[int]) -> InodeRow | None:
     """Return the row of an inode; None if the chain has none."""
-    return newest_of(store.inode_versions(inode_id), chain)
+    return next((row for row in store.newer_versions_first(inode_id) if row.layer in chain), None)
 
 
 def names_in(store: Store, directory: int, chain: Container[int]) -> dict[bytes, int]:

@@ -270,6 +270,10 @@ class Store:
     def inode_versions(self, inode_id: int) -> list[InodeRow]:
         return list(map(InodeRow._make, self.db.execute(_INODE_SELECT, (inode_id,))))
 
+    def newer_versions_first(self, inode_id: int) -> Iterator[InodeRow]:
+        """Return the rows of an inode, the newest first. Whoever needs but one does not read the others."""
+        return map(InodeRow._make, self.db.execute(_INODE_SELECT + " ORDER BY layer DESC", (inode_id,)))
+
     def origin_versions(self, lower_ino: int, lower_dev: int) -> list[InodeRow]:
         """Return the rows of inodes that stand for a lower object with several names."""
         return list(map(InodeRow._make, self.db.execute(_INODE_ORIGIN, (lower_ino, lower_dev))))

@@ -221,6 +221,7 @@ class ContentCopy:
         number: The number of the copy.
         source: A descriptor of the object.
         is_made: Whether run() has made it.
+        size_bytes: The size of the file.
     """
 
     def __init__(self, inode: Inode, ino: int) -> None:
@@ -228,7 +229,8 @@ class ContentCopy:
         self.inode, self.of, self.number, self.is_made = inode, inode.content, tree.store.next_id("object"), False
         with contextlib.closing(tree.backstore.open(self.of)) as content:
             self.source = os.dup(content.fileno())
-        self._is_of_upper = os.fstat(self.source).st_ino == ino
+        status = os.fstat(self.source)
+        self.size_bytes, self._is_of_upper = status.st_size, status.st_ino == ino
 
     def run(self) -> None:
         """Make the copy. OSError leaves nothing behind."""
