@@ -8,9 +8,10 @@ import errno
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 _PAUSED = "paused"  # in a run's directory: the processes that are stopped for a moment
 _RUN = "run-"  # what the names of runs' directories begin with, before a branch's id
 _PREPARED = ("overlay.user", "overlay.mounts")  # names of kept descriptors
+_GRACE_S = 10.0  # after a daemon was killed while a run began
 _LOOK_S = 1.0  # between two looks that nobody has asked for
 _SHORT_S, _SHORT_BYTES = 0.004, 1 << 18  # what does not hold up others for long
 _SHARE = 50  # such looks take at most one part in so many of the time
@@ -53,6 +55,8 @@ class _Live:
     overlay: BranchOverlay
     mount: BranchMount | None
     users: int = 0
+    since_s: float = field(default_factory=time.monotonic)  # when this daemon got it
+    is_resumed: bool = False
     root: int = -1  # a descriptor of one more mount of it, by which the daemon changes what programs see
     turn: trio.Lock = field(default_factory=trio.Lock)
     next_look_s: float = 0.0
@@ -168,7 +172,7 @@ class RunOverlays:
                 continue
             _let_go_on(os.path.join(place, _PAUSED))
             mount = self._mounts.resume_overlay(record.branch)
-            live = _Live(BranchOverlay(self._overlay, self._stack, place, record, self._report), mount)
+            live = _Live(BranchOverlay(self._overlay, self._stack, place, record, self._report), mount, is_resumed=True)
             try:
                 live.overlay.take_over()
             except OSError as exc:
@@ -191,8 +195,8 @@ class RunOverlays:
         async with self._turns.setdefault(branch_id, trio.Lock()):
             live = self._by_branch.get(branch_id)
             if live is not None and not self._is_used(branch_id, live):
-                await self._finish(branch_id, live)
-                live = None
+                await self.look([branch_id])
+                live = self._by_branch.get(branch_id)
             joined = live is not None
             if live is None:
                 live = await self._begin(branch_id)
@@ -227,7 +231,7 @@ class RunOverlays:
         except CannotBeLayer as exc:
             raise _refusal(str(exc)) from exc
         plan = OverlayPlan(
-            _RUN + branch_id, made.record.layers, f"agentfsd-{path_digest(self._place)}-{branch_id}", os.fsdecode(CONTROL_DIR),
+            _RUN + branch_id, made.record.layers, self._source(branch_id), os.fsdecode(CONTROL_DIR),
             [option for option in _RESTRICTIONS if option in self._options()],
         )  # fmt: skip
         try:
@@ -239,7 +243,23 @@ class RunOverlays:
         return live
 
     def _is_used(self, branch_id: str, live: _Live) -> bool:
-        return live.users > 0 or self._bindings.is_in(branch_id)
+        return live.users > 0 or self._bindings.is_in(branch_id) or self._may_begin(live)
+
+    @staticmethod
+    def _may_begin(live: _Live) -> bool:
+        """Return whether a run may be about to use an overlay of the daemon before: that knew of it, and we do not."""
+        return live.is_resumed and time.monotonic() - live.since_s < _GRACE_S
+
+    async def _is_mounted(self, branch_id: str, live: _Live) -> bool:
+        """Return whether a process has an overlay mounted, whatever it is bound to."""
+        if live.mount is not None and not live.mount.is_lost and not live.mount.holder_pid:
+            os.close(await live.mount.copy())  # which says who the holder is
+        holder = live.mount.holder_pid if live.mount is not None else 0
+        return await trio.to_thread.run_sync(home_layers.is_mounted_anywhere, self._source(branch_id), holder)
+
+    def _source(self, branch_id: str) -> str:
+        """Return what the mount table shows as the source of a branch's overlay."""
+        return f"agentfsd-{path_digest(self._place)}-{branch_id}"
 
     def is_idle(self) -> bool:
         """Return whether no run uses any of the overlays."""
@@ -285,8 +305,7 @@ class RunOverlays:
             noted = os.path.join(live.overlay.place, _PAUSED)
             try:
                 if paused.has_any():
-                    await trio.to_thread.run_sync(paused.stop)
-                    _note(noted, paused.pids())
+                    await trio.to_thread.run_sync(paused.stop, partial(_note, noted))
                 await self._look(branch_id, live)
                 if self._by_branch.get(branch_id) is live:
                     await self._own_contents(live.overlay)
@@ -355,7 +374,7 @@ class RunOverlays:
                         await self._look(branch_id, live)
 
     async def _look(self, branch_id: str, live: _Live) -> None:
-        if not self._is_used(branch_id, live):
+        if not self._is_used(branch_id, live) and not await self._is_mounted(branch_id, live) and not live.users:
             self._end(branch_id, live)
             return
         await self._push(live)
@@ -367,11 +386,6 @@ class RunOverlays:
             live.overlay.apply(look)
         now_s = time.monotonic()
         live.next_look_s = now_s + max(_LOOK_S, (now_s - began_s) * _SHARE)
-
-    async def _finish(self, branch_id: str, live: _Live) -> None:
-        async with live.turn:
-            if self._by_branch.get(branch_id) is live:
-                self._end(branch_id, live)
 
     def _end(self, branch_id: str, live: _Live) -> None:
         """End an overlay that nobody uses. OSError leaves what is not yet in the branch where it is."""
@@ -436,10 +450,11 @@ def _unmount(live: _Live) -> None:
         live.mount.close()
 
 
-def _note(path: str, pids: list[int]) -> None:
+def _note(path: str, pids: Iterable[int]) -> None:
     """Note which processes are stopped, for the next daemon if this one is killed."""
-    with open(path, "w") as file:
+    with open(path + ".new", "w") as file:
         file.write(" ".join(map(str, pids)))
+    os.rename(path + ".new", path)
 
 
 def _let_go_on(path: str) -> None:

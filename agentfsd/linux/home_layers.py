@@ -155,11 +155,11 @@ def why_not(directory: str) -> str:
     return os.strerror(code) if code else ""
 
 
-def is_mounted_anywhere(source: str) -> bool:
-    """Return whether a process whose mount table we may read has a mount with that source."""
+def is_mounted_anywhere(source: str, without: int = 0) -> bool:
+    """Return whether a process whose mount table we may read, but *without*, has a mount with that source."""
     wanted = f" {source} ".encode()
     for name in os.listdir("/proc"):
-        if name.isdigit():
+        if name.isdigit() and int(name) != without:
             try:
                 with open(f"/proc/{name}/mountinfo", "rb") as file:
                     if wanted in file.read():
