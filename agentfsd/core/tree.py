@@ -353,9 +353,7 @@ class Tree:
         known = self._by_id.get(inode_id)
         if known is None:
             rows = self.prefetch.inodes.get(inode_id) if self.prefetch is not None else None
-            row = (
-                chain_rows.newest(self.store, inode_id, self.chain) if rows is None else chain_rows.newest_of(rows, self.chain)
-            )
+            row = chain_rows.newest(self.store, inode_id, self.chain) if rows is None else chain_rows.newest_of(rows, self.chain)
             if row is None:
                 raise OSError(errno.EIO, f"inode {inode_id} is missing from the metadata: run agentfsd fsck")
             known = self._remember(Inode(self, parent, name), row)

@@ -359,6 +359,11 @@ class Store:
         )
         return {(number, path) for number, path in self.db.execute(query)}
 
+    def directories_of_lower(self, path: bytes) -> list[int]:
+        """Return the inodes of directories that show a directory of the lower, in any layer. It reads the whole table."""
+        query = "SELECT DISTINCT id FROM inode WHERE lower_path = ? AND nlink > 0 AND mode & 61440 = 16384"
+        return [row[0] for row in self.db.execute(query, (path,))]
+
     def move_lower_paths(self, moved: dict[bytes, bytes]) -> None:
         rows = self.db.execute("SELECT id, layer, lower_path FROM inode WHERE lower_path IS NOT NULL")
         for number, layer, path in [row for row in rows if row[2] in moved]:

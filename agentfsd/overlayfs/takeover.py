@@ -16,6 +16,7 @@ from agentfsd.core.tree import Inode, Tree
 from agentfsd.metadata.rows import is_whiteout
 from agentfsd.overlayfs import new_entries
 from agentfsd.overlayfs.new_entries import TakeoverReporter
+from agentfsd.overlayfs.twin_directories import TwinDirectories, path_beneath
 from agentfsd.overlayfs.upper_scan import Found, Known, scan, signature
 
 _ASIDE = b".agentfs-moving-%d"  # names at the root, which nobody sees: they are gone when the transaction ends
@@ -44,6 +45,10 @@ class UpperState:
             todo += known.names.values()
 
 
+class _Unrecognised(Exception):
+    """What is known of a directory is not about the one that the branch has."""
+
+
 class Takeover:
     """One takeover.
 
@@ -60,95 +65,76 @@ class Takeover:
         self._tree, self._base, self._upper, self._state, self._by = tree, base, upper, state, by
         self._since_ns = since_ns
         self._aside: dict[int, Inode] = {}
+        self._visited: list[tuple[Inode, Found]] = []  # directories
 
     def look(self) -> Found:
         """Find what has changed. It may run in a thread of its own, beside all others. OSError."""
         return scan(self._upper, self._state.known)
 
     def apply(self, found: Found) -> bool:
-        """Take over what look() has found; return whether the branch has changed. OSError changes nothing."""
+        """Take over what look() has found; return whether the branch may have changed. OSError changes nothing."""
         if not (found.has_changed or found.children):
             return False
+        try:
+            self._apply(found)
+        except _Unrecognised:
+            self._apply(self.look())
+        return True
+
+    def _apply(self, found: Found) -> None:
         state, self._state = self._state, UpperState(self._state.known, dict(self._state.files), dict(self._state.directories))
+        self._aside, self._visited = {}, []
         try:
             with self._tree.store.as_one():
+                self._twins = TwinDirectories(self._tree, self._base, self._state.directories)
                 self._move_aside(found)
-                known = self._directory(found, b"", b"", self._tree.root, state.known)
+                known = self._directory(found, b"", b"", self._tree.root)
                 for left in self._aside.values():
                     self._remove(self._tree.root, left.name)
+                for node, directory in self._visited:  # last: what happens in one directory may touch another
+                    self._settle_directory(node, directory)
         except BaseException:
-            self._state = state
-            state.known = None  # what is in memory may not be true any more
-            state.files.clear()
-            state.directories.clear()
+            state.known = None  # nothing of it is in the branch now; what was there before is still there
             raise
-        state.known, state.files, state.directories = known, self._state.files, self._state.directories
-        self._state = state
-        return True
+        else:
+            state.known, state.files, state.directories = known, self._state.files, self._state.directories
+        finally:
+            self._state = state
 
     # -- directories that were renamed
 
     def _move_aside(self, root: Found) -> None:
         """Move renamed directories out of the way, before what had their names, or was above them, is removed."""
-        for found, node in list(self._renamed(root, b"", b"")):
-            assert node.parent is not None
+        for found, node in list(self._renamed(root, self._tree.root, b"")):
+            if node.parent is None or found.status.st_ino in self._aside:
+                continue
             self._aside[found.status.st_ino] = node
             name = _ASIDE % len(self._aside)
             requested_changes.rename(self._by, self._tree, node.parent, node.name, self._tree.root, name)
 
-    def _renamed(self, directory: Found, path: bytes, base_path: bytes | None) -> Iterator[tuple[Found, Inode]]:
+    def _renamed(self, directory: Found, node: Inode | None, base_path: bytes | None) -> Iterator[tuple[Found, Inode]]:
         """Yield the directories of the upper that are elsewhere in the branch, and where."""
         for found in directory.children:
             if not found.is_dir:
+                self._recall(found, node)
                 continue
-            below, base_below = join(path, found.name), self._base_path(found, base_path)
-            node = self._twin(found, base_below)
-            if node is not None and node.parent is not None and node.path != below and (found.marks.redirect or node.id):
-                yield found, node
-            yield from self._renamed(found, below, base_below)
+            below = path_beneath(found, base_path)
+            here = self._tree.find(node, found.name) if node is not None and node.is_dir else None
+            twin = self._twins.find(found, self._twins.beneath(below), here)
+            if twin is not None and twin is not here:
+                yield found, twin
+            yield from self._renamed(found, twin or here, below)
 
-    @staticmethod
-    def _base_path(found: Found, above: bytes | None) -> bytes | None:
-        """Return the path in the layers beneath of what a directory shows of them; None if it shows nothing.
-
-        *above* is that of the directory that holds it.
-        """
-        if found.marks.redirect.startswith(b"/"):
-            return found.marks.redirect[1:]
-        if above is None or found.marks.opaque:
-            return None
-        return join(above, found.marks.redirect or found.name)
-
-    def _base_directory(self, path: bytes | None) -> Inode | None:
-        try:
-            node = self._base.walk(path) if path is not None else None
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return node if node is not None and node.is_dir else None
-
-    def _twin(self, found: Found, base_path: bytes | None) -> Inode | None:
-        """Return the directory of the branch that a directory of the upper is, if the branch has it."""
-        number = self._state.directories.get(found.status.st_ino)
-        node = self._tree.find_stored(number) if number is not None else None
-        if node is not None and node.is_dir:
-            return node
-        base = self._base_directory(base_path)
-        if base is None:
-            return None
-        if base.id:
-            node = self._tree.find_stored(base.id)
-            return node if node is not None and node.is_dir else None
-        try:
-            node = self._tree.walk(base.path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return node if node.is_dir and node.lower_path == base.lower_path else None
+    def _recall(self, found: Found, node: Inode | None) -> None:
+        """Recognise, when nothing is known yet, a file that was taken over before, so that its names stay names of one file."""
+        if self._state.known is None and node is not None and stat.S_ISREG(found.status.st_mode) and found.status.st_nlink > 1:
+            existing = self._tree.find(node, found.name) if node.is_dir else None
+            if existing is not None and existing.is_file:
+                self._present(found, existing)
 
     # -- one directory
 
-    def _directory(
-        self, found: Found, path: bytes, base_path: bytes | None, node: Inode, before: Known | None
-    ) -> Known:  # fmt: skip
+    def _directory(self, found: Found, path: bytes, base_path: bytes | None, node: Inode) -> Known:
         """Take over the names in a directory, then its attributes.
 
         Args:
@@ -156,9 +142,9 @@ class Takeover:
             path: Its path there.
             base_path: The path of what it shows of the layers beneath; None for nothing.
             node: The directory of the branch.
-            before: What was known of it.
         """
-        base = self._base_directory(base_path)
+        before = found.before
+        base = self._twins.beneath(base_path)
         names = dict(before.names) if before is not None else {}
         if found.has_changed:
             self._drop_vanished(found, node, base)
@@ -170,7 +156,7 @@ class Takeover:
                 self._hide(node, child.name)
                 names[child.name] = Known(signature(child.status))
             elif child.is_dir:
-                below = self._base_path(child, base_path)
+                below = path_beneath(child, base_path)
                 directories.append((child, self._place(child, node, below, base), below))
             elif child.has_changed and self._is_free(node, child.name):
                 fresh.append(child)
@@ -179,10 +165,9 @@ class Takeover:
         if fresh:
             self._make(fresh, self._upper.fd(path), node, names)
         for child, made, below in directories:
-            names[child.name] = self._directory(child, join(path, child.name), below, made, names.get(child.name))
-        if found.has_changed:
-            self._settle(node, found)
-        return Known(signature(found.status), names)
+            names[child.name] = self._directory(child, join(path, child.name), below, made)
+        self._visited.append((node, found))
+        return Known(signature(found.status), names, found.marks)
 
     def _is_free(self, node: Inode, name: bytes) -> bool:
         return (node.lower_path is None and name not in self._tree.entries(node)) or self._tree.find(node, name) is None
@@ -227,29 +212,28 @@ class Takeover:
 
     def _place(self, found: Found, node: Inode, base_path: bytes | None, base: Inode | None) -> Inode:
         """Return the directory of the branch for one of the upper, after moving or making it."""
-        existing, number = self._tree.find(node, found.name), found.status.st_ino
-        twin = self._aside.pop(number, None) or self._twin(found, base_path)
-        if twin is None and existing is not None and self._shows_same_lower(existing, base_path):
-            twin = existing
-        if existing is not None and existing is not twin and not (twin is None and self._may_stay(existing, node, found, base)):
-            self._remove(node, found.name)
-            existing = None
+        existing, number, beneath = self._tree.find(node, found.name), found.status.st_ino, self._twins.beneath(base_path)
+        twin = self._aside.pop(number, None) or self._twins.find(found, beneath, existing)
+        if existing is not None and existing is not twin:
+            if twin is None and beneath is None and self._may_stay(existing, node, found, base):
+                twin = existing
+            else:
+                self._remove(node, found.name)
+                existing = None
         if existing is None and twin is not None and twin.parent is not None:
             requested_changes.rename(self._by, self._tree, twin.parent, twin.name, node, found.name)
             existing = twin
+        if existing is None and beneath is not None:
+            existing = self._twins.revive(beneath, node, found.name, self._by)
         if existing is None:
             existing = new_entries.make_directory(self._tree, node, found, self._by)
         if not existing.id:
             with self._tree.store.transaction() as tx:
                 copyup.materialize(tx, existing, itself=False)
+        if found.before is not None and self._state.directories.get(number) != existing.id:
+            raise _Unrecognised
         self._state.directories[number] = existing.id
         return existing
-
-    def _shows_same_lower(self, existing: Inode, base_path: bytes | None) -> bool:
-        """Return whether a directory is the lower's directory that the layers beneath have at a path."""
-        beneath = self._base_directory(base_path)
-        is_plain = beneath is not None and not beneath.id
-        return is_plain and beneath is not None and existing.is_dir and existing.lower_path == beneath.lower_path
 
     def _may_stay(self, existing: Inode, node: Inode, found: Found, base: Inode | None) -> bool:
         """Return whether a directory of the branch can be one of the upper that shows nothing of the layers beneath."""
@@ -353,11 +337,20 @@ class Takeover:
         if is_unseen:
             origin.doubt(node, found.name)
 
+    def _settle_directory(self, node: Inode, found: Found) -> None:
+        if found.has_changed:
+            self._settle(node, found)
+        elif node.row_layer and node.mtime_ns != found.status.st_mtime_ns:
+            with self._tree.store.transaction() as tx:
+                tx.set(node, mtime_ns=found.status.st_mtime_ns)
+                copyup.save(tx, node)
+            self._by.names_changed(node)
+
     def _settle(self, inode: Inode, found: Found) -> None:
         """Give an inode the attributes that the upper's has."""
         look, now = new_entries.attributes_of(found), inode_stat.attributes(inode)
         is_same = (now.mode, now.uid, now.gid) == look[:3] and all_xattrs(self._tree, inode) == look.xattrs
-        if is_same and (not inode.is_dir or now.mtime_ns == look.mtime_ns):
+        if is_same and now.mtime_ns == look.mtime_ns:
             return
         with self._tree.store.transaction() as tx:
             copyup.materialize(tx, inode)
