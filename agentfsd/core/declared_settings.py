@@ -12,6 +12,7 @@ from agentfsd.metadata.row_store import Store
 
 MODE_STRATEGIES = ("clone", "clone&umask", "fixed")
 ACL_STRATEGIES = ("clone", "drop", "map-basic")
+IO_MODES = ("auto", "overlay", "zero-message", "passthrough", "cached")  # of run.io
 CONFINE_PROFILES = ("off", "workspace", "strict")
 
 # Files that the user's own programs (git, editors, shells, agents) run or obey once they are in the real directory.
@@ -166,6 +167,8 @@ _DECLARED = (
             "profiles for branches by name: PATTERN=PROFILE..., such as agent-*=strict; the first match counts"),
     Setting("confine.home", "profile", _one_of("profile", "overlay", "ro", "hide", "rw"),
             "how a confined command sees the home directory: as the profile says, or overlay, ro, hide, rw"),
+    Setting("run.io", "auto", _one_of(*IO_MODES),
+            "how file data reaches a command of `run` without --io: see `agentfsd run --help`"),
     Setting("run.report", "no", _yes_or_no, "yes: `run` always reports what was refused, and what changed elsewhere"),
     Setting("executed.paths", EXECUTED_PATHS, _patterns,
             "files that commit and merge refuse without --hooks, as your programs would run them: patterns as in .gitignore"),

@@ -156,7 +156,9 @@ class Daemon:
         )
         self.mount.connections.questions = self.questions
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
-        self.observation = Observation(self.overlay, self.bindings, self.service, self.mount, self.state.audit, self.measure)
+        self.observation = Observation(
+            self.overlay, self.bindings, self.service, self.mount, self.overlays, self.state.audit, self.measure
+        )
         self._hangup_ends = descriptors.has_terminal()
         self._is_ready = self._told_to_end = False
         self._reading = trio.CapacityLimiter(1)  # a limiter of its own: a read that hangs takes no thread from others
@@ -258,6 +260,14 @@ class Daemon:
 
     # -- what requests need of the daemon
 
+    @property
+    def _prefers_overlays(self) -> bool:
+        """Whether `run --io auto` takes an overlay: in a one-step run nobody else looks at the branch meanwhile.
+
+        Not for an ordinary user: there the kernel cannot rename directories of the lower, and git mv, for one, would fail.
+        """
+        return self.config.hidden and os.geteuid() == 0
+
     async def open_view(self, branch_id: str, io: str) -> BranchView:
         """Mount one branch for a run. Refusal when the kernel does not support the requested mode."""
         if io not in IO_MODES:
@@ -268,6 +278,11 @@ class Daemon:
             )
         if io == OVERLAY or (io == "auto" and self.overlays.has(branch_id)):
             return await self.overlays.open(branch_id)
+        if io == "auto" and self._prefers_overlays and not self.mount.runs.is_in_use(branch_id):
+            try:
+                return await self.overlays.open(branch_id)
+            except Refusal as exc:
+                log.info("branch %s is not shown as an overlay: %s", branch_id, exc.strerror)
         try:
             return await self.mount.runs.open(branch_id, io)
         except Unsupported as exc:
@@ -405,6 +420,7 @@ class Daemon:
         while self.watch.fd >= 0:
             await trio.lowlevel.wait_readable(self.watch.fd)
             self.mount.connections.lower_changed()
+            await self.overlays.refresh()
 
     async def _follow_forks(self) -> None:
         """Take the kernel's process events also while nobody asks anything, before their buffer overflows."""

@@ -14,6 +14,7 @@ from agentfsd.control.service import ControlService
 from agentfsd.core.declared_settings import parse_bytes
 from agentfsd.core.overlay import Overlay
 from agentfsd.fuse.mount import FuseMount
+from agentfsd.fuse.run_overlays import RunOverlays
 from agentfsd.state import daemon_config
 from agentfsd.telemetry.audit_trail import AuditTrail
 from agentfsd.types import Caller
@@ -35,6 +36,7 @@ class Observation:
         bindings: Bindings,
         service: ControlService,
         mount: FuseMount,
+        overlays: RunOverlays,
         trail: str,
         measure: Callable[[], dict[str, int]],
     ) -> None:
@@ -45,7 +47,7 @@ class Observation:
             service.services,
             traffic=self.traffic,
             identify=mount.connections.identify,
-            connections=mount.sessions,
+            connections=lambda: [*mount.sessions(), *overlays.sessions()],
             apply_settings=self.apply_settings,
             audit=self.audit,
         )

@@ -250,6 +250,10 @@ class RunOverlays:
         """The ids of the branches that runs have as overlays, or of which something is not yet in the branch."""
         return self._by_branch.keys()
 
+    def sessions(self) -> list[tuple[str, str, str]]:
+        """Return (branch id, kind of session, io) of each overlay."""
+        return [(branch_id, "kernel", "overlay") for branch_id in self._by_branch]
+
     def has(self, branch_id: str) -> bool:
         """Return whether a run has the branch as an overlay, or has left something that is not yet in the branch."""
         return branch_id in self._by_branch
@@ -323,6 +327,15 @@ class RunOverlays:
             if live.root < 0 and live.mount is not None:
                 live.root = await live.mount.copy()
             live.overlay.push(live.root)
+
+    async def refresh(self) -> None:
+        """Have the kernel look up again what it remembers of the lower, which has changed."""
+        for branch_id, live in list(self._by_branch.items()):
+            if live.mount is not None and not live.mount.is_lost:
+                try:
+                    await live.mount.refresh()
+                except OSError as exc:
+                    log.warning("a run of branch %s may see an older state of the real directory: %s", branch_id, exc.strerror)
 
     # -- what runs have written
 

@@ -159,8 +159,9 @@ def run_command(
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name, **preloaded}
         if starts_in != directory:
             env["PWD"] = starts_in
-        is_barred = io == "auto" and namespace_trial.would_bar(mount.mountpoint)
         settings = daemon.policy()
+        ways = list(dict.fromkeys([settings.get("run.io", io), io])) if io == "auto" else [io]
+        is_barred = io == "auto" and namespace_trial.would_bar(mount.mountpoint)
         confinement = profiles.decide(asked or Asked(), settings, chosen.name)
         by_process = io == "none" or (is_barred and shown_at == mount.mountpoint and not confinement.is_asked)
         rules = daemon.list_rules(chosen.id)
@@ -171,7 +172,7 @@ def run_command(
         if ruled and by_process:
             _tell_lacking([f"rules about {printing.plural(len(ruled), 'path')} outside the workspace, without a mount namespace"])
         home = plan.layered_home if plan is not None else ""
-        views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], io, barred=is_barred, home=home)
+        views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], ways, barred=is_barred, home=home)
         watch = RunWatch(mount, daemon, chosen, plan, report or _REPORTS[settings.get("run.report", "no")])
         order = runner.Command(
             command, env, starts_in, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan, _tell_lacking,
@@ -288,7 +289,14 @@ def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source:
 
 
 def _views(
-    mount: locate.Mount, daemon: ControlClient, branch: wire.Branch, targets: list[str], io: str, *, barred: bool, home: str
+    mount: locate.Mount,
+    daemon: ControlClient,
+    branch: wire.Branch,
+    targets: list[str],
+    ways: list[str],
+    *,
+    barred: bool,
+    home: str,
 ) -> Iterator[View]:
     """Give the ways to show the command its branch in a private mount namespace, the best first.
 
@@ -297,21 +305,23 @@ def _views(
         daemon: Its daemon.
         branch: The branch.
         targets: The paths at which the command sees the branch.
-        io: The value of --io.
+        ways: The value of --io, after the one of the setting run.io if that is another.
         home: The home directory to show with the branch's changes to it; "" for none.
         barred: The command cannot use a mount made in another namespace, only the mount that is there already.
 
     Raises:
         AgentFSError: The daemon refused.
-        NamespaceError: The way that *io* names is impossible.
+        NamespaceError: The way that --io names is impossible.
     """
-    if not barred:
+    for io in ways if not barred else ():
         try:
             yield _own_view(mount, daemon, branch, targets, io, home)
         except AgentFSError as exc:
-            if io != "auto":
+            if io != "auto" and io == ways[-1]:
                 raise runner.NamespaceError(exc.message) from exc
-    if io == "auto":
+            if io != "auto":
+                printing.note(f"not with --io {io}, which the setting run.io asks for: {exc.message}")
+    if ways[-1] == "auto":
         # The child opens this path in its own namespace before it is bound: a bound process may not.
         yield View(targets, os.path.join(mount.mountpoint, CONTROL_DIR, "branches", branch.name))
 
