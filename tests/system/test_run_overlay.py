@@ -128,13 +128,13 @@ def test_a_snapshot_is_one_moment_of_all_files(mounted: Mounted) -> None:
 
 
 def test_a_restore_shows_at_once_in_the_run(mounted: Mounted) -> None:
-    said = overlay(
-        mounted, "one",
-        "echo 1 > new; mkdir d; echo 2 > d/in; agentfsd snapshot create s >&2; rm -r d sub; echo x > file; mv new newer;"
-        "agentfsd restore s >&2; cat new d/in file sub/inner; ls; echo 3 >> new; agentfsd diff s | cat >&2; agentfsd restore s >&2;"
-        "cat new".replace("agentfsd", " ".join(AGENTFSD)),
-        new=True,
-    )  # fmt: skip
+    script = """
+    echo 1 > new; mkdir d; echo 2 > d/in; agentfsd snapshot create s >&2
+    rm -r d sub; echo x > file; mv new newer; agentfsd restore s >&2
+    cat new d/in file sub/inner; ls
+    echo 3 >> new; agentfsd restore s >&2; cat new
+    """
+    said = overlay(mounted, "one", script.replace("agentfsd", " ".join(AGENTFSD)), new=True)
     assert said.split() == ["1", "2", "lower", "inner", "d", "file", "link", "new", "sub", "1"]
     assert changes(mounted, "one") == ["A d", "A d/in", "A new"]
     mounted.cli("undo")
