@@ -13,7 +13,7 @@ from agentfs_host.descent import Descent, join
 from agentfsd.core import copyup, inode_stat, origin, requested_changes
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Inode, Tree
-from agentfsd.metadata.rows import is_whiteout
+from agentfsd.metadata.rows import WHITEOUT, is_whiteout
 from agentfsd.overlayfs import new_entries
 from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.twin_directories import TwinDirectories, path_beneath
@@ -186,6 +186,10 @@ class Takeover:
     def _hide(self, node: Inode, name: bytes) -> None:
         if self._tree.find(node, name) is not None:
             self._remove(node, name)
+        elif node.lower_path is not None and name not in self._tree.entries(node):  # the lower had it, and may have it again
+            with self._tree.store.transaction() as tx:
+                copyup.materialize(tx, node, itself=False)
+                copyup.set_entry(tx, node, name, WHITEOUT)
 
     def _remove(self, node: Inode, name: bytes) -> None:
         """Remove a name with all that is below it."""
@@ -201,14 +205,26 @@ class Takeover:
             origin.doubt(node, name)
 
     def _is_uncertain(self, node: Inode, name: bytes) -> bool:
-        """Return whether a file that the branch shows as the lower has it has changed there since the run began."""
-        if node.lower_path is None or not self._tree.shows_lower(node, name):
-            return False
+        """Return whether nobody knows if the run has seen what the lower has for a file whose data the branch has from there."""
         try:
-            status = self._tree.lower.stat(join(node.lower_path, name))
+            if node.lower_path is not None and self._tree.shows_lower(node, name):
+                status = self._tree.lower.stat(join(node.lower_path, name))
+                return status.st_ctime_ns >= self._since_ns and not stat.S_ISDIR(status.st_mode)
+            inode = self._tree.find(node, name)
+            if inode is None or inode.is_dir or inode.has_own_data or inode.lower_path is None:
+                return False
+            return self._tree.identify(self._tree.lower.stat(inode.lower_path)) != inode.lower  # the run has seen a copy
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return status.st_ctime_ns >= self._since_ns and not stat.S_ISDIR(status.st_mode)
+
+    def _may_lack(self, node: Inode) -> bool:
+        """Return whether names may have been removed from a directory of the lower since the run began."""
+        if node.lower_path is None:
+            return False
+        try:
+            return self._tree.lower.stat(node.lower_path).st_ctime_ns >= self._since_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return True
 
     def _place(self, found: Found, node: Inode, base_path: bytes | None, base: Inode | None) -> Inode:
         """Return the directory of the branch for one of the upper, after moving or making it."""
@@ -260,6 +276,9 @@ class Takeover:
             if stat.S_ISREG(status.st_mode) and new_entries.is_linkable(status):
                 self._state.files[status.st_ino] = number
             names[found.name] = Known(signature(status))
+        copies = [found.name for found in first if found.marks.is_copy]
+        for name in copies if copies and self._may_lack(node) else ():
+            origin.doubt(node, name)
         for found in more:
             self._link(found, node, names)
 
@@ -313,12 +332,12 @@ class Takeover:
     def _change(self, existing: Inode, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
         status, is_uncertain = found.status, self._is_uncertain(node, found.name)
         if existing.is_file:
-            try:
-                with self._tree.store.transaction() as tx:
+            with self._tree.store.transaction() as tx:
+                try:
                     number, status = new_entries.take(tx, self._tree, fd, found)
-                    copyup.adopt_content(existing, number, new_entries.attributes_of(found, status))
-            except FileNotFoundError:
-                return
+                except FileNotFoundError:
+                    return
+                copyup.adopt_content(existing, number, new_entries.attributes_of(found, status))
             existing.release_files()
             if existing.opens:
                 existing.file = self._tree.backstore.open(number)
