@@ -201,6 +201,11 @@ class Store:
             finally:
                 self._whole = None
 
+    @property
+    def whole(self) -> Transaction | None:
+        """The transaction of as_one(), of which the present one is a part, if it is."""
+        return self._whole
+
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """Let the transactions of the block not count as what the present request asks for."""

@@ -5,19 +5,24 @@ nothing: it compares what is there with the branch. Whatever the branch shows an
 beneath it show was removed in the run.
 """
 
+import contextlib
+import itertools
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agentfs_host.descent import Descent, join
 from agentfsd.core import copyup, inode_stat, origin, requested_changes
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Inode, Tree
+from agentfsd.domain_errors import NO_ROOM
 from agentfsd.metadata.rows import WHITEOUT, is_whiteout
 from agentfsd.overlayfs import new_entries
 from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.twin_directories import TwinDirectories, path_beneath
-from agentfsd.overlayfs.upper_scan import Found, Known, scan, signature
+from agentfsd.overlayfs.unlocking import UnlockedDirectories, is_locked
+from agentfsd.overlayfs.upper_scan import Found, Known, open_found, scan, signature
 
 _ASIDE = b".agentfs-moving-%d"  # names at the root, which nobody sees: they are gone when the transaction ends
 
@@ -49,6 +54,24 @@ class _Unrecognised(Exception):
     """What is known of a directory is not about the one that the branch has."""
 
 
+class _Way(NamedTuple):
+    """How to a directory of the upper: what was found, its path, what it shows of the layers beneath, and its twin in the branch.
+
+    Attributes:
+        found: The directory in the upper.
+        path: Its path there.
+        base_path: The path of what it shows of the layers beneath; None for nothing.
+        node: The directory of the branch.
+        known: What will be known of it.
+    """
+
+    found: Found
+    path: bytes
+    base_path: bytes | None
+    node: Inode
+    known: Known
+
+
 class Takeover:
     """One takeover.
 
@@ -66,10 +89,12 @@ class Takeover:
         self._since_ns = since_ns
         self._aside: dict[int, Inode] = {}
         self._visited: list[tuple[Inode, Found]] = []  # directories
+        self._placed: set[int] = set()  # inode numbers of directories
 
     def look(self) -> Found:
         """Find what has changed. It may run in a thread of its own, beside all others. OSError."""
-        return scan(self._upper, self._state.known)
+        with self._upper:
+            return scan(self._upper, self._state.known)
 
     def apply(self, found: Found) -> bool:
         """Take over what look() has found; return whether the branch may have changed. OSError changes nothing."""
@@ -79,16 +104,20 @@ class Takeover:
             self._apply(found)
         except _Unrecognised:
             self._apply(self.look())
+        except OSError as exc:
+            if exc.errno not in NO_ROOM or not self._tree.store.reserve.use():
+                raise
+            self._apply(self.look())  # it may be what frees room
         return True
 
     def _apply(self, found: Found) -> None:
         state, self._state = self._state, UpperState(self._state.known, dict(self._state.files), dict(self._state.directories))
-        self._aside, self._visited = {}, []
+        self._aside, self._visited, self._placed, self._aside_numbers = {}, [], set(), itertools.count(1)
         try:
-            with self._tree.store.as_one():
+            with self._tree.store.as_one(), UnlockedDirectories() as self._unlocked:
                 self._twins = TwinDirectories(self._tree, self._base, self._state.directories)
                 self._move_aside(found)
-                known = self._directory(found, b"", b"", self._tree.root)
+                known = self._all_below(found)
                 for left in self._aside.values():
                     self._remove(self._tree.root, left.name)
                 for node, directory in self._visited:  # last: what happens in one directory may touch another
@@ -100,30 +129,34 @@ class Takeover:
             state.known, state.files, state.directories = known, self._state.files, self._state.directories
         finally:
             self._state = state
+            self._upper.close()
 
     # -- directories that were renamed
 
     def _move_aside(self, root: Found) -> None:
         """Move renamed directories out of the way, before what had their names, or was above them, is removed."""
-        for found, node in list(self._renamed(root, self._tree.root, b"")):
+        for found, node in list(self._renamed(root)):
             if node.parent is None or found.status.st_ino in self._aside:
                 continue
             self._aside[found.status.st_ino] = node
-            name = _ASIDE % len(self._aside)
+            name = next(name for name in map(_ASIDE.__mod__, self._aside_numbers) if self._is_free(self._tree.root, name))
             requested_changes.rename(self._by, self._tree, node.parent, node.name, self._tree.root, name)
 
-    def _renamed(self, directory: Found, node: Inode | None, base_path: bytes | None) -> Iterator[tuple[Found, Inode]]:
+    def _renamed(self, root: Found) -> Iterator[tuple[Found, Inode]]:
         """Yield the directories of the upper that are elsewhere in the branch, and where."""
-        for found in directory.children:
-            if not found.is_dir:
-                self._recall(found, node)
-                continue
-            below = path_beneath(found, base_path)
-            here = self._tree.find(node, found.name) if node is not None and node.is_dir else None
-            twin = self._twins.find(found, self._twins.beneath(below), here)
-            if twin is not None and twin is not here:
-                yield found, twin
-            yield from self._renamed(found, twin or here, below)
+        todo: list[tuple[Found, Inode | None, bytes | None]] = [(root, self._tree.root, b"")]
+        while todo:
+            directory, node, base_path = todo.pop()
+            for found in directory.children:
+                if not found.is_dir:
+                    self._recall(found, node)
+                    continue
+                below = path_beneath(found, base_path)
+                here = self._tree.find(node, found.name) if node is not None and node.is_dir else None
+                twin = self._twins.find(found, self._twins.beneath(below), here)
+                if twin is not None and twin is not here:
+                    yield found, twin
+                todo.append((found, twin or here, below))
 
     def _recall(self, found: Found, node: Inode | None) -> None:
         """Recognise, when nothing is known yet, a file that was taken over before, so that its names stay names of one file."""
@@ -134,40 +167,53 @@ class Takeover:
 
     # -- one directory
 
-    def _directory(self, found: Found, path: bytes, base_path: bytes | None, node: Inode) -> Known:
-        """Take over the names in a directory, then its attributes.
+    def _all_below(self, root: Found) -> Known:
+        """Take over everything. Directories may be deeper than Python's stack."""
+        known = Known(signature(root.status), marks=root.marks)
+        todo: list[_Way] = [_Way(root, b"", b"", self._tree.root, known)]
+        while todo:
+            todo += reversed(self._directory(todo.pop()))
+        return known
 
-        Args:
-            found: The directory in the upper.
-            path: Its path there.
-            base_path: The path of what it shows of the layers beneath; None for nothing.
-            node: The directory of the branch.
-        """
-        before = found.before
-        base = self._twins.beneath(base_path)
-        names = dict(before.names) if before is not None else {}
+    def _directory(self, way: "_Way") -> list["_Way"]:
+        """Take over the names in a directory, and return the ways to the directories in it."""
+        found, path, base_path, node, known = way
+        self._visited.append((node, found))
+        if found.is_gone:
+            known.signature = known.signature._replace(ctime_ns=-1)  # so that the next scan finds it changed
+            return []
+        base, names = self._twins.beneath(base_path), known.names
         if found.has_changed:
             self._drop_vanished(found, node, base)
-            names = {name: known for name, known in names.items() if name in found.names}
+        before = found.before.names if found.before is not None else {}
+        names.update((name, old) for name, old in before.items() if name in found.names)
+        self._unlock(found, path)
         fresh: list[Found] = []
-        directories: list[tuple[Found, Inode, bytes | None]] = []
+        directories: list[_Way] = []
         for child in found.children:
             if child.is_whiteout:
                 self._hide(node, child.name)
                 names[child.name] = Known(signature(child.status))
+            elif child.is_dir and child.status.st_ino in self._placed:  # met twice, while it was renamed
+                names.pop(child.name, None)
             elif child.is_dir:
+                self._placed.add(child.status.st_ino)
                 below = path_beneath(child, base_path)
-                directories.append((child, self._place(child, node, below, base), below))
+                made = self._place(child, node, below, base)
+                names[child.name] = Known(signature(child.status), marks=child.marks)
+                directories.append(_Way(child, join(path, child.name), below, made, names[child.name]))
             elif child.has_changed and self._is_free(node, child.name):
                 fresh.append(child)
-            elif child.has_changed:
-                self._file(child, self._upper.fd(path), node, names)
-        if fresh:
-            self._make(fresh, self._upper.fd(path), node, names)
-        for child, made, below in directories:
-            names[child.name] = self._directory(child, join(path, child.name), below, made)
-        self._visited.append((node, found))
-        return Known(signature(found.status), names, found.marks)
+            elif child.has_changed and (fd := open_found(self._upper, path, found)) >= 0:
+                self._file(child, fd, node, names)
+        if fresh and (fd := open_found(self._upper, path, found)) >= 0:
+            self._make(fresh, fd, node, names)
+        return directories
+
+    def _unlock(self, found: Found, path: bytes) -> None:
+        if path and is_locked(found.status):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                self._unlocked.unlock(self._upper.fd(path.rpartition(b"/")[0]), found.name)
 
     def _is_free(self, node: Inode, name: bytes) -> bool:
         return (node.lower_path is None and name not in self._tree.entries(node)) or self._tree.find(node, name) is None
@@ -193,16 +239,18 @@ class Takeover:
 
     def _remove(self, node: Inode, name: bytes) -> None:
         """Remove a name with all that is below it."""
-        inode = self._tree.lookup(node, name)
-        is_uncertain = self._is_uncertain(node, name)
-        if not inode.is_dir:
-            requested_changes.unlink(self._by, self._tree, node, name)
-        else:
-            for below in self._tree.names(inode):
-                self._remove(inode, below)
-            requested_changes.rmdir(self._by, self._tree, node, name)
-        if is_uncertain:
-            origin.doubt(node, name)
+        todo = [(node, name, False)]
+        while todo:  # trees may be deeper than Python's stack
+            directory, below, is_empty = todo.pop()
+            inode = self._tree.lookup(directory, below)
+            if inode.is_dir and not is_empty:
+                todo.append((directory, below, True))
+                todo += [(inode, each, False) for each in self._tree.names(inode)]
+                continue
+            is_uncertain = self._is_uncertain(directory, below)
+            (requested_changes.rmdir if inode.is_dir else requested_changes.unlink)(self._by, self._tree, directory, below)
+            if is_uncertain:
+                origin.doubt(directory, below)
 
     def _is_uncertain(self, node: Inode, name: bytes) -> bool:
         """Return whether nobody knows if the run has seen what the lower has for a file whose data the branch has from there."""
@@ -273,7 +321,7 @@ class Takeover:
                 first.append(found)
                 numbers.add(found.status.st_ino)
         for found, number, status in new_entries.make(self._tree, node, fd, first, self._by):
-            if stat.S_ISREG(status.st_mode) and new_entries.is_linkable(status):
+            if stat.S_ISREG(status.st_mode):
                 self._state.files[status.st_ino] = number
             names[found.name] = Known(signature(status))
         copies = [found.name for found in first if found.marks.is_copy]
@@ -309,7 +357,9 @@ class Takeover:
         existing = self._tree.lookup(node, found.name)
         same_type = stat.S_IFMT(existing.mode) == stat.S_IFMT(found.status.st_mode)
         present = self._present(found, existing) if same_type and existing.is_file else None
-        if present is existing:
+        if present is existing and is_locked(found.status):  # we could not read it any more
+            self._change(existing, found, fd, node, names)
+        elif present is existing:
             self._settle(existing, found)
             self._by.file_changed(existing, data=True)
             self._by.tell_write(existing)
@@ -338,9 +388,8 @@ class Takeover:
                 except FileNotFoundError:
                     return
                 copyup.adopt_content(existing, number, new_entries.attributes_of(found, status))
-            existing.release_files()
-            if existing.opens:
-                existing.file = self._tree.backstore.open(number)
+                self._reopen(existing)
+                tx.when_undone(lambda: self._reopen(existing))
             self._state.files[status.st_ino] = existing.id
             requested_changes.content_changed(self._by, existing)
         else:
@@ -348,6 +397,11 @@ class Takeover:
         if is_uncertain:
             origin.doubt(node, found.name)
         names[found.name] = Known(signature(status))
+
+    def _reopen(self, inode: Inode) -> None:
+        inode.release_files()
+        if inode.opens and inode.content:
+            inode.file = self._tree.backstore.open(inode.content)
 
     def _replace(self, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
         is_unseen = self._is_uncertain(node, found.name)

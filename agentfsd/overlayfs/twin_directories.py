@@ -156,6 +156,7 @@ class TwinDirectories:
         copyup.set_entry(tx, directory, name, row.id)
         made = tree.known(row.id)
         if made is None:
+            tx.when_undone(lambda: tree.forget([row.id]))
             return tree.inode(row.id, directory, name)
         made.target = row.target
         tx.set(
