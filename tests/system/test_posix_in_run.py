@@ -38,3 +38,20 @@ def test_behaviour_suite(make_mount: Callable[..., Mounted], io: str, interposed
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert mounted.fsck() == []
     assert list(mounted.lower.iterdir()) == []
+
+
+def test_behaviour_suite_as_an_overlay(make_mount: Callable[..., Mounted]) -> None:
+    """What the kernel's overlayfs cannot do is left out: an extended attribute of the largest size."""
+    needs_namespaces()
+    if not is_long():
+        pytest.skip("needs --long: the suite takes half a minute")
+    mounted = make_mount(None, *(["--allow-other", "-o", "suid,dev"] if os.geteuid() == 0 else []))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *NOT_ABOUT_A_DIRECTORY, "tests/posix"]
+    command += ["--deselect", f"tests/posix/test_xattrs.py::test_sizes[{mounted.path}]"]
+    done = subprocess.run(
+        [*AGENTFSD, "run", "-m", str(mounted.path), "-b", "suite", "--new", "--io", "overlay", "--",
+         "env", "-C", str(ROOT), f"AGENTFSD_POSIX_HERE={mounted.path}", "AGENTFSD_POSIX_NOATIME=0", *command],
+        cwd=mounted.path, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert mounted.fsck() == []
