@@ -65,7 +65,7 @@ def retry_with_reserve(operation: Callable[Concatenate[Tree, _P], _T]) -> Callab
         try:
             return operation(tree, *args, **kwargs)
         except OSError as exc:
-            if exc.errno not in NO_ROOM or not tree.store.reserve.use():
+            if exc.errno not in NO_ROOM or tree.store.whole is not None or not tree.store.reserve.use():
                 raise
         return operation(tree, *args, **kwargs)
 
@@ -102,9 +102,11 @@ def materialize(tx: Transaction, inode: Inode, *, itself: bool = True) -> None:
         tx.set(inode, id=ROOT_ID)
         save(tx, inode)
         return
-    tx.set(inode, id=tree.store.next_id("inode"))
+    number = tree.store.next_id("inode")
+    tx.set(inode, id=number)
     save(tx, inode)
-    set_entry(tx, parent, inode.name, inode.id)
+    set_entry(tx, parent, inode.name, number)
+    tx.when_undone(lambda: tree.forget([number]))
     tree.adopt(inode)
 
 

@@ -379,6 +379,17 @@ class Tree:
         inode.anonymous, inode.content, inode.doomed = True, 0, number
         self.doomed[number] += 1
 
+    def spare(self, inode: Inode) -> None:
+        """Take doom() back, because the transaction has failed that removed the last name."""
+        number, inode.doomed = inode.doomed, 0
+        inode.anonymous, inode.content = False, number
+        self.let_go_of_doomed(number)
+
+    def forget(self, inode_ids: Iterable[int]) -> None:
+        """Forget inodes whose rows a failed transaction has taken back: their numbers will be given to others."""
+        for number in inode_ids:
+            self._by_id.pop(number, None)
+
     def remove_doomed(self, number: int) -> None:
         """Remove such an object, if nobody else has it. The next start does it if this fails, or does not happen."""
         if not self.let_go_of_doomed(number):

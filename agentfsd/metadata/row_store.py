@@ -201,6 +201,11 @@ class Store:
             finally:
                 self._whole = None
 
+    @property
+    def whole(self) -> Transaction | None:
+        """The transaction of as_one(), of which the present one is a part, if it is."""
+        return self._whole
+
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """Let the transactions of the block not count as what the present request asks for."""
@@ -358,6 +363,11 @@ class Store:
             "SELECT id, lower_path FROM inode WHERE lower_path IS NOT NULL AND content = 0 AND nlink > 0 AND mode & 61440 = 32768"
         )
         return {(number, path) for number, path in self.db.execute(query)}
+
+    def directories_of_lower(self, path: bytes) -> list[int]:
+        """Return the inodes of directories that show a directory of the lower, in any layer. It reads the whole table."""
+        query = "SELECT DISTINCT id FROM inode WHERE lower_path = ? AND nlink > 0 AND mode & 61440 = 16384"
+        return [row[0] for row in self.db.execute(query, (path,))]
 
     def move_lower_paths(self, moved: dict[bytes, bytes]) -> None:
         rows = self.db.execute("SELECT id, layer, lower_path FROM inode WHERE lower_path IS NOT NULL")

@@ -8,6 +8,7 @@ import contextlib
 import os
 import stat
 import time
+from collections import defaultdict
 
 import msgspec
 
@@ -25,7 +26,7 @@ from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.state_writer import StateWriter
 from agentfsd.overlayfs.takeover import Takeover, UpperState
-from agentfsd.overlayfs.upper_scan import Found, signature
+from agentfsd.overlayfs.upper_scan import Found, Known, signature
 
 _RECORD = "record.json"
 _COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it
@@ -167,13 +168,16 @@ class BranchOverlay:
 
     def _forget_released(self) -> None:
         """Remove the links to files of the upper that are no objects any more, and note that only this has changed them."""
-        known = {each.signature.ino: each for each in self._state.all_known()} if self._released else {}
+        known = defaultdict[int, list[Known]](list)
+        for each in self._state.all_known() if self._released else ():
+            known[each.signature.ino].append(each)
         for fd, number in self._released:
-            before = os.fstat(fd)
+            before = signature(os.fstat(fd))
             self._overlay.backstore.remove(number)
-            name = known.get(before.st_ino)
-            if name is not None and name.signature == signature(before):
-                name.signature = signature(os.fstat(fd))
+            after = signature(os.fstat(fd))
+            for name in known[before.ino]:
+                if name.signature == before:
+                    name.signature = after
             os.close(fd)
         self._released.clear()
 

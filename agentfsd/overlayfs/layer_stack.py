@@ -76,7 +76,7 @@ class LayerStack:
         os.mkdir(unfinished, 0o700)
         objects = os.open(self._objects, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with self._trees.pinned(sealed, read_only=True) as tree:
+            with self._trees.kept(sealed) as tree:  # pinned() would merge the layer into the head at its end
                 LayerWriter(tree, objects, privileged=os.geteuid() == 0).write(unfinished)
         except BaseException:
             remove(unfinished)

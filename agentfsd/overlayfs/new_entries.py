@@ -1,9 +1,8 @@
 """Makes files and directories of a branch out of those of an upper directory: rows by the thousand, contents by a link."""
 
-import contextlib
+import errno
 import os
 import stat
-from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
@@ -17,9 +16,10 @@ from agentfsd.core.requested_changes import ChangeReporter
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata.rows import InodeRow, is_whiteout
 from agentfsd.metadata.transaction import Transaction
+from agentfsd.overlayfs.unlocking import is_locked, opened
 from agentfsd.overlayfs.upper_scan import Found
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOTSUP)  # copy what the file system gives no further name
 
 
 def attributes_of(found: Found, status: os.stat_result | None = None) -> WantedAttributes:
@@ -72,6 +72,7 @@ def make(
             tx.put(entries, found.name, number)
             made.append((found, number, status))
         names = [(directory.id, found.name, number) for found, number, _ in made]
+        tx.when_undone(lambda: tree.forget(row.id for row in rows))
         tree.store.put_new(tree.head, rows, names, objects)
     by.names_changed(directory, *(found.name for found, _, _ in made))
     for found, number, _ in made if by.is_heard else ():
@@ -87,6 +88,7 @@ def make_directory(tree: Tree, directory: Inode, found: Found, by: TakeoverRepor
         row = _row(tree, number, found, found.status, 0)
         if directory.lower_path is not None and tree.joins_lower(directory, found.name):
             row = row._replace(lower_path=join(directory.lower_path, found.name))
+        tx.when_undone(lambda: tree.forget([number]))
         tree.store.put_inode(row)
         if is_whiteout(tree.entries(directory).get(found.name)):
             origin.note(tx, directory, found.name, keep=False)
@@ -108,40 +110,26 @@ def take(tx: Transaction, tree: Tree, fd: int, found: Found) -> tuple[int, os.st
     Raises:
         FileNotFoundError: The file has vanished.
     """
-    number = tree.store.next_id("object")
-    if is_linkable(found.status):
-        status = tree.backstore.take(fd, found.name, number)
-    else:
-        status = _copy_unreadable(tree, fd, found, number)
+    number, status = tree.store.next_id("object"), None
+    if not is_locked(found.status):
+        try:
+            status = tree.backstore.take(fd, found.name, number)
+        except OSError as exc:
+            if exc.errno not in _NO_LINK:
+                raise
+    if status is None:
+        status = _copy(tree, fd, found, number)
     tx.when_undone(lambda: tree.backstore.remove(number))
     return number, status
 
 
-def is_linkable(status: os.stat_result) -> bool:
-    """Return whether a link to a file of the upper can be a content object: one that we may read."""
-    return bool(status.st_mode & stat.S_IRUSR) or os.geteuid() == 0
-
-
-def _copy_unreadable(tree: Tree, directory: int, found: Found, number: int) -> os.stat_result:
-    with readable(directory, found.name, found.status):
-        source = os.open(found.name, _READ, dir_fd=directory)
-    try:
+def _copy(tree: Tree, directory: int, found: Found, number: int) -> os.stat_result:
+    with opened(directory, found.name) as source:
+        status = os.fstat(source)  # before: what is written meanwhile is another change
         clone = clone_object(tree, source, number)
-        clone.utime(found.status.st_atime_ns, found.status.st_mtime_ns)
+        clone.utime(status.st_atime_ns, status.st_mtime_ns)
         clone.close()
-        return os.fstat(source)
-    finally:
-        os.close(source)
-
-
-@contextlib.contextmanager
-def readable(directory: int, name: bytes, status: os.stat_result) -> Iterator[None]:
-    """Let its owner open what denies that to everybody, for the time of the block."""
-    os.chmod(name, stat.S_IMODE(status.st_mode) | stat.S_IRWXU, dir_fd=directory)
-    try:
-        yield
-    finally:
-        os.chmod(name, stat.S_IMODE(status.st_mode), dir_fd=directory)
+        return status
 
 
 def _row(tree: Tree, number: int, found: Found, status: os.stat_result, content: int) -> InodeRow:

@@ -5,18 +5,24 @@ nothing: it compares what is there with the branch. Whatever the branch shows an
 beneath it show was removed in the run.
 """
 
+import contextlib
+import itertools
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agentfs_host.descent import Descent, join
 from agentfsd.core import copyup, inode_stat, origin, requested_changes
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.tree import Inode, Tree
-from agentfsd.metadata.rows import is_whiteout
+from agentfsd.domain_errors import NO_ROOM
+from agentfsd.metadata.rows import WHITEOUT, is_whiteout
 from agentfsd.overlayfs import new_entries
 from agentfsd.overlayfs.new_entries import TakeoverReporter
-from agentfsd.overlayfs.upper_scan import Found, Known, scan, signature
+from agentfsd.overlayfs.twin_directories import TwinDirectories, path_beneath
+from agentfsd.overlayfs.unlocking import UnlockedDirectories, is_locked
+from agentfsd.overlayfs.upper_scan import Found, Known, open_found, scan, signature
 
 _ASIDE = b".agentfs-moving-%d"  # names at the root, which nobody sees: they are gone when the transaction ends
 
@@ -44,6 +50,28 @@ class UpperState:
             todo += known.names.values()
 
 
+class _Unrecognised(Exception):
+    """What is known of a directory is not about the one that the branch has."""
+
+
+class _Way(NamedTuple):
+    """How to a directory of the upper: what was found, its path, what it shows of the layers beneath, and its twin in the branch.
+
+    Attributes:
+        found: The directory in the upper.
+        path: Its path there.
+        base_path: The path of what it shows of the layers beneath; None for nothing.
+        node: The directory of the branch.
+        known: What will be known of it.
+    """
+
+    found: Found
+    path: bytes
+    base_path: bytes | None
+    node: Inode
+    known: Known
+
+
 class Takeover:
     """One takeover.
 
@@ -60,129 +88,132 @@ class Takeover:
         self._tree, self._base, self._upper, self._state, self._by = tree, base, upper, state, by
         self._since_ns = since_ns
         self._aside: dict[int, Inode] = {}
+        self._visited: list[tuple[Inode, Found]] = []  # directories
+        self._placed: set[int] = set()  # inode numbers of directories
 
     def look(self) -> Found:
         """Find what has changed. It may run in a thread of its own, beside all others. OSError."""
-        return scan(self._upper, self._state.known)
+        with self._upper:
+            return scan(self._upper, self._state.known)
 
     def apply(self, found: Found) -> bool:
-        """Take over what look() has found; return whether the branch has changed. OSError changes nothing."""
+        """Take over what look() has found; return whether the branch may have changed. OSError changes nothing."""
         if not (found.has_changed or found.children):
             return False
-        state, self._state = self._state, UpperState(self._state.known, dict(self._state.files), dict(self._state.directories))
         try:
-            with self._tree.store.as_one():
+            self._apply(found)
+        except _Unrecognised:
+            self._apply(self.look())
+        except OSError as exc:
+            if exc.errno not in NO_ROOM or not self._tree.store.reserve.use():
+                raise
+            self._apply(self.look())  # it may be what frees room
+        return True
+
+    def _apply(self, found: Found) -> None:
+        state, self._state = self._state, UpperState(self._state.known, dict(self._state.files), dict(self._state.directories))
+        self._aside, self._visited, self._placed, self._aside_numbers = {}, [], set(), itertools.count(1)
+        try:
+            with self._tree.store.as_one(), UnlockedDirectories() as self._unlocked:
+                self._twins = TwinDirectories(self._tree, self._base, self._state.directories)
                 self._move_aside(found)
-                known = self._directory(found, b"", b"", self._tree.root, state.known)
+                known = self._all_below(found)
                 for left in self._aside.values():
                     self._remove(self._tree.root, left.name)
+                for node, directory in self._visited:  # last: what happens in one directory may touch another
+                    self._settle_directory(node, directory)
         except BaseException:
-            self._state = state
-            state.known = None  # what is in memory may not be true any more
-            state.files.clear()
-            state.directories.clear()
+            state.known = None  # nothing of it is in the branch now; what was there before is still there
             raise
-        state.known, state.files, state.directories = known, self._state.files, self._state.directories
-        self._state = state
-        return True
+        else:
+            state.known, state.files, state.directories = known, self._state.files, self._state.directories
+        finally:
+            self._state = state
+            self._upper.close()
 
     # -- directories that were renamed
 
     def _move_aside(self, root: Found) -> None:
         """Move renamed directories out of the way, before what had their names, or was above them, is removed."""
-        for found, node in list(self._renamed(root, b"", b"")):
-            assert node.parent is not None
+        for found, node in list(self._renamed(root)):
+            if node.parent is None or found.status.st_ino in self._aside:
+                continue
             self._aside[found.status.st_ino] = node
-            name = _ASIDE % len(self._aside)
+            name = next(name for name in map(_ASIDE.__mod__, self._aside_numbers) if self._is_free(self._tree.root, name))
             requested_changes.rename(self._by, self._tree, node.parent, node.name, self._tree.root, name)
 
-    def _renamed(self, directory: Found, path: bytes, base_path: bytes | None) -> Iterator[tuple[Found, Inode]]:
+    def _renamed(self, root: Found) -> Iterator[tuple[Found, Inode]]:
         """Yield the directories of the upper that are elsewhere in the branch, and where."""
-        for found in directory.children:
-            if not found.is_dir:
-                continue
-            below, base_below = join(path, found.name), self._base_path(found, base_path)
-            node = self._twin(found, base_below)
-            if node is not None and node.parent is not None and node.path != below and (found.marks.redirect or node.id):
-                yield found, node
-            yield from self._renamed(found, below, base_below)
+        todo: list[tuple[Found, Inode | None, bytes | None]] = [(root, self._tree.root, b"")]
+        while todo:
+            directory, node, base_path = todo.pop()
+            for found in directory.children:
+                if not found.is_dir:
+                    self._recall(found, node)
+                    continue
+                below = path_beneath(found, base_path)
+                here = self._tree.find(node, found.name) if node is not None and node.is_dir else None
+                twin = self._twins.find(found, self._twins.beneath(below), here)
+                if twin is not None and twin is not here:
+                    yield found, twin
+                todo.append((found, twin or here, below))
 
-    @staticmethod
-    def _base_path(found: Found, above: bytes | None) -> bytes | None:
-        """Return the path in the layers beneath of what a directory shows of them; None if it shows nothing.
-
-        *above* is that of the directory that holds it.
-        """
-        if found.marks.redirect.startswith(b"/"):
-            return found.marks.redirect[1:]
-        if above is None or found.marks.opaque:
-            return None
-        return join(above, found.marks.redirect or found.name)
-
-    def _base_directory(self, path: bytes | None) -> Inode | None:
-        try:
-            node = self._base.walk(path) if path is not None else None
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return node if node is not None and node.is_dir else None
-
-    def _twin(self, found: Found, base_path: bytes | None) -> Inode | None:
-        """Return the directory of the branch that a directory of the upper is, if the branch has it."""
-        number = self._state.directories.get(found.status.st_ino)
-        node = self._tree.find_stored(number) if number is not None else None
-        if node is not None and node.is_dir:
-            return node
-        base = self._base_directory(base_path)
-        if base is None:
-            return None
-        if base.id:
-            node = self._tree.find_stored(base.id)
-            return node if node is not None and node.is_dir else None
-        try:
-            node = self._tree.walk(base.path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return node if node.is_dir and node.lower_path == base.lower_path else None
+    def _recall(self, found: Found, node: Inode | None) -> None:
+        """Recognise, when nothing is known yet, a file that was taken over before, so that its names stay names of one file."""
+        if self._state.known is None and node is not None and stat.S_ISREG(found.status.st_mode) and found.status.st_nlink > 1:
+            existing = self._tree.find(node, found.name) if node.is_dir else None
+            if existing is not None and existing.is_file:
+                self._present(found, existing)
 
     # -- one directory
 
-    def _directory(
-        self, found: Found, path: bytes, base_path: bytes | None, node: Inode, before: Known | None
-    ) -> Known:  # fmt: skip
-        """Take over the names in a directory, then its attributes.
+    def _all_below(self, root: Found) -> Known:
+        """Take over everything. Directories may be deeper than Python's stack."""
+        known = Known(signature(root.status), marks=root.marks)
+        todo: list[_Way] = [_Way(root, b"", b"", self._tree.root, known)]
+        while todo:
+            todo += reversed(self._directory(todo.pop()))
+        return known
 
-        Args:
-            found: The directory in the upper.
-            path: Its path there.
-            base_path: The path of what it shows of the layers beneath; None for nothing.
-            node: The directory of the branch.
-            before: What was known of it.
-        """
-        base = self._base_directory(base_path)
-        names = dict(before.names) if before is not None else {}
+    def _directory(self, way: "_Way") -> list["_Way"]:
+        """Take over the names in a directory, and return the ways to the directories in it."""
+        found, path, base_path, node, known = way
+        self._visited.append((node, found))
+        if found.is_gone:
+            known.signature = known.signature._replace(ctime_ns=-1)  # so that the next scan finds it changed
+            return []
+        base, names = self._twins.beneath(base_path), known.names
         if found.has_changed:
             self._drop_vanished(found, node, base)
-            names = {name: known for name, known in names.items() if name in found.names}
+        before = found.before.names if found.before is not None else {}
+        names.update((name, old) for name, old in before.items() if name in found.names)
+        self._unlock(found, path)
         fresh: list[Found] = []
-        directories: list[tuple[Found, Inode, bytes | None]] = []
+        directories: list[_Way] = []
         for child in found.children:
             if child.is_whiteout:
                 self._hide(node, child.name)
                 names[child.name] = Known(signature(child.status))
+            elif child.is_dir and child.status.st_ino in self._placed:  # met twice, while it was renamed
+                names.pop(child.name, None)
             elif child.is_dir:
-                below = self._base_path(child, base_path)
-                directories.append((child, self._place(child, node, below, base), below))
+                self._placed.add(child.status.st_ino)
+                below = path_beneath(child, base_path)
+                made = self._place(child, node, below, base)
+                names[child.name] = Known(signature(child.status), marks=child.marks)
+                directories.append(_Way(child, join(path, child.name), below, made, names[child.name]))
             elif child.has_changed and self._is_free(node, child.name):
                 fresh.append(child)
-            elif child.has_changed:
-                self._file(child, self._upper.fd(path), node, names)
-        if fresh:
-            self._make(fresh, self._upper.fd(path), node, names)
-        for child, made, below in directories:
-            names[child.name] = self._directory(child, join(path, child.name), below, made, names.get(child.name))
-        if found.has_changed:
-            self._settle(node, found)
-        return Known(signature(found.status), names)
+            elif child.has_changed and (fd := open_found(self._upper, path, found)) >= 0:
+                self._file(child, fd, node, names)
+        if fresh and (fd := open_found(self._upper, path, found)) >= 0:
+            self._make(fresh, fd, node, names)
+        return directories
+
+    def _unlock(self, found: Found, path: bytes) -> None:
+        if path and is_locked(found.status):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                self._unlocked.unlock(self._upper.fd(path.rpartition(b"/")[0]), found.name)
 
     def _is_free(self, node: Inode, name: bytes) -> bool:
         return (node.lower_path is None and name not in self._tree.entries(node)) or self._tree.find(node, name) is None
@@ -201,55 +232,72 @@ class Takeover:
     def _hide(self, node: Inode, name: bytes) -> None:
         if self._tree.find(node, name) is not None:
             self._remove(node, name)
+        elif node.lower_path is not None and name not in self._tree.entries(node):  # the lower had it, and may have it again
+            with self._tree.store.transaction() as tx:
+                copyup.materialize(tx, node, itself=False)
+                copyup.set_entry(tx, node, name, WHITEOUT)
 
     def _remove(self, node: Inode, name: bytes) -> None:
         """Remove a name with all that is below it."""
-        inode = self._tree.lookup(node, name)
-        is_uncertain = self._is_uncertain(node, name)
-        if not inode.is_dir:
-            requested_changes.unlink(self._by, self._tree, node, name)
-        else:
-            for below in self._tree.names(inode):
-                self._remove(inode, below)
-            requested_changes.rmdir(self._by, self._tree, node, name)
-        if is_uncertain:
-            origin.doubt(node, name)
+        todo = [(node, name, False)]
+        while todo:  # trees may be deeper than Python's stack
+            directory, below, is_empty = todo.pop()
+            inode = self._tree.lookup(directory, below)
+            if inode.is_dir and not is_empty:
+                todo.append((directory, below, True))
+                todo += [(inode, each, False) for each in self._tree.names(inode)]
+                continue
+            is_uncertain = self._is_uncertain(directory, below)
+            (requested_changes.rmdir if inode.is_dir else requested_changes.unlink)(self._by, self._tree, directory, below)
+            if is_uncertain:
+                origin.doubt(directory, below)
 
     def _is_uncertain(self, node: Inode, name: bytes) -> bool:
-        """Return whether a file that the branch shows as the lower has it has changed there since the run began."""
-        if node.lower_path is None or not self._tree.shows_lower(node, name):
-            return False
+        """Return whether nobody knows if the run has seen what the lower has for a file whose data the branch has from there."""
         try:
-            status = self._tree.lower.stat(join(node.lower_path, name))
+            if node.lower_path is not None and self._tree.shows_lower(node, name):
+                status = self._tree.lower.stat(join(node.lower_path, name))
+                return status.st_ctime_ns >= self._since_ns and not stat.S_ISDIR(status.st_mode)
+            inode = self._tree.find(node, name)
+            if inode is None or inode.is_dir or inode.has_own_data or inode.lower_path is None:
+                return False
+            return self._tree.identify(self._tree.lower.stat(inode.lower_path)) != inode.lower  # the run has seen a copy
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return status.st_ctime_ns >= self._since_ns and not stat.S_ISDIR(status.st_mode)
+
+    def _may_lack(self, node: Inode) -> bool:
+        """Return whether names may have been removed from a directory of the lower since the run began."""
+        if node.lower_path is None:
+            return False
+        try:
+            return self._tree.lower.stat(node.lower_path).st_ctime_ns >= self._since_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return True
 
     def _place(self, found: Found, node: Inode, base_path: bytes | None, base: Inode | None) -> Inode:
         """Return the directory of the branch for one of the upper, after moving or making it."""
-        existing, number = self._tree.find(node, found.name), found.status.st_ino
-        twin = self._aside.pop(number, None) or self._twin(found, base_path)
-        if twin is None and existing is not None and self._shows_same_lower(existing, base_path):
-            twin = existing
-        if existing is not None and existing is not twin and not (twin is None and self._may_stay(existing, node, found, base)):
-            self._remove(node, found.name)
-            existing = None
+        existing, number, beneath = self._tree.find(node, found.name), found.status.st_ino, self._twins.beneath(base_path)
+        twin = self._aside.pop(number, None) or self._twins.find(found, beneath, existing)
+        if existing is not None and existing is not twin:
+            if twin is None and beneath is None and self._may_stay(existing, node, found, base):
+                twin = existing
+            else:
+                self._remove(node, found.name)
+                existing = None
         if existing is None and twin is not None and twin.parent is not None:
             requested_changes.rename(self._by, self._tree, twin.parent, twin.name, node, found.name)
             existing = twin
+        if existing is None and beneath is not None:
+            existing = self._twins.revive(beneath, node, found.name, self._by)
         if existing is None:
             existing = new_entries.make_directory(self._tree, node, found, self._by)
         if not existing.id:
             with self._tree.store.transaction() as tx:
                 copyup.materialize(tx, existing, itself=False)
+        if found.before is not None and self._state.directories.get(number) != existing.id:
+            raise _Unrecognised
         self._state.directories[number] = existing.id
         return existing
-
-    def _shows_same_lower(self, existing: Inode, base_path: bytes | None) -> bool:
-        """Return whether a directory is the lower's directory that the layers beneath have at a path."""
-        beneath = self._base_directory(base_path)
-        is_plain = beneath is not None and not beneath.id
-        return is_plain and beneath is not None and existing.is_dir and existing.lower_path == beneath.lower_path
 
     def _may_stay(self, existing: Inode, node: Inode, found: Found, base: Inode | None) -> bool:
         """Return whether a directory of the branch can be one of the upper that shows nothing of the layers beneath."""
@@ -273,9 +321,12 @@ class Takeover:
                 first.append(found)
                 numbers.add(found.status.st_ino)
         for found, number, status in new_entries.make(self._tree, node, fd, first, self._by):
-            if stat.S_ISREG(status.st_mode) and new_entries.is_linkable(status):
+            if stat.S_ISREG(status.st_mode):
                 self._state.files[status.st_ino] = number
             names[found.name] = Known(signature(status))
+        copies = [found.name for found in first if found.marks.is_copy]
+        for name in copies if copies and self._may_lack(node) else ():
+            origin.doubt(node, name)
         for found in more:
             self._link(found, node, names)
 
@@ -306,7 +357,9 @@ class Takeover:
         existing = self._tree.lookup(node, found.name)
         same_type = stat.S_IFMT(existing.mode) == stat.S_IFMT(found.status.st_mode)
         present = self._present(found, existing) if same_type and existing.is_file else None
-        if present is existing:
+        if present is existing and is_locked(found.status):  # we could not read it any more
+            self._change(existing, found, fd, node, names)
+        elif present is existing:
             self._settle(existing, found)
             self._by.file_changed(existing, data=True)
             self._by.tell_write(existing)
@@ -329,15 +382,14 @@ class Takeover:
     def _change(self, existing: Inode, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
         status, is_uncertain = found.status, self._is_uncertain(node, found.name)
         if existing.is_file:
-            try:
-                with self._tree.store.transaction() as tx:
+            with self._tree.store.transaction() as tx:
+                try:
                     number, status = new_entries.take(tx, self._tree, fd, found)
-                    copyup.adopt_content(existing, number, new_entries.attributes_of(found, status))
-            except FileNotFoundError:
-                return
-            existing.release_files()
-            if existing.opens:
-                existing.file = self._tree.backstore.open(number)
+                except FileNotFoundError:
+                    return
+                copyup.adopt_content(existing, number, new_entries.attributes_of(found, status))
+                self._reopen(existing)
+                tx.when_undone(lambda: self._reopen(existing))
             self._state.files[status.st_ino] = existing.id
             requested_changes.content_changed(self._by, existing)
         else:
@@ -346,6 +398,11 @@ class Takeover:
             origin.doubt(node, found.name)
         names[found.name] = Known(signature(status))
 
+    def _reopen(self, inode: Inode) -> None:
+        inode.release_files()
+        if inode.opens and inode.content:
+            inode.file = self._tree.backstore.open(inode.content)
+
     def _replace(self, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
         is_unseen = self._is_uncertain(node, found.name)
         self._remove(node, found.name)
@@ -353,11 +410,20 @@ class Takeover:
         if is_unseen:
             origin.doubt(node, found.name)
 
+    def _settle_directory(self, node: Inode, found: Found) -> None:
+        if found.has_changed:
+            self._settle(node, found)
+        elif node.row_layer and node.mtime_ns != found.status.st_mtime_ns:
+            with self._tree.store.transaction() as tx:
+                tx.set(node, mtime_ns=found.status.st_mtime_ns)
+                copyup.save(tx, node)
+            self._by.names_changed(node)
+
     def _settle(self, inode: Inode, found: Found) -> None:
         """Give an inode the attributes that the upper's has."""
         look, now = new_entries.attributes_of(found), inode_stat.attributes(inode)
         is_same = (now.mode, now.uid, now.gid) == look[:3] and all_xattrs(self._tree, inode) == look.xattrs
-        if is_same and (not inode.is_dir or now.mtime_ns == look.mtime_ns):
+        if is_same and now.mtime_ns == look.mtime_ns:
             return
         with self._tree.store.transaction() as tx:
             copyup.materialize(tx, inode)

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from agentfs_host.descent import Descent
-from agentfsd.core.inode_attributes import all_xattrs
-from agentfsd.core.inode_stat import attributes
-from agentfsd.core.tree import Inode, Tree
 from agentfsd.overlayfs.layer_writer import LayerWriter
 from agentfsd.overlayfs.takeover import Takeover, UpperState
+from tests.overlayfs.listings import of_directory, of_tree, without_links, without_times
 from tests.overlays import Opened
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount an overlay")
@@ -124,82 +121,6 @@ def shell(script: str, place: Path) -> None:
     subprocess.run(["sh", "-ec", script], cwd=place, check=True)
 
 
-def of_tree(tree: Tree, *, times: bool) -> dict[bytes, object]:
-    found: dict[bytes, object] = {}
-    links: dict[int, bytes] = {}
-
-    def visit(node: Inode, path: bytes) -> None:
-        for name in sorted(tree.names(node)):
-            child, below = tree.lookup(node, name), path + b"/" + name
-            now = attributes(child)
-            what: object = None
-            if child.is_file:
-                what = content(tree, child)
-            elif stat.S_ISLNK(now.mode):
-                what = tree.readlink(child)
-            first = links.setdefault(now.ino, below) if now.nlink > 1 and not child.is_dir else below
-            moments = (now.mtime_ns,) if times or child.is_file else ()
-            xattrs = all_xattrs(tree, child)
-            found[below] = (
-                oct(now.mode),
-                now.uid,
-                now.gid,
-                now.rdev,
-                what,
-                xattrs,
-                first,
-                0 if child.is_dir else now.nlink,
-                *moments,
-            )
-            if child.is_dir:
-                visit(child, below)
-
-    visit(tree.root, b"")
-    return found
-
-
-def content(tree: Tree, inode: Inode) -> bytes:
-    from agentfsd.core.copyup import content_fd
-
-    fd = content_fd(inode)
-    try:
-        return os.pread(fd, 1 << 21, 0)
-    finally:
-        os.close(fd)
-
-
-def of_directory(root: bytes, *, times: bool) -> dict[bytes, object]:
-    found: dict[bytes, object] = {}
-    links: dict[int, bytes] = {}
-
-    def visit(path: bytes) -> None:
-        for name in sorted(os.listdir(root + path)):
-            below = path + b"/" + name
-            now = os.lstat(root + below)
-            what: object = None
-            if stat.S_ISREG(now.st_mode):
-                with open(root + below, "rb") as file:
-                    what = file.read()
-            elif stat.S_ISLNK(now.st_mode):
-                what = os.readlink(root + below)
-            is_dir = stat.S_ISDIR(now.st_mode)
-            first = links.setdefault(now.st_ino, below) if now.st_nlink > 1 and not is_dir else below
-            xattrs = {
-                os.fsencode(key): os.getxattr(root + below, key, follow_symlinks=False)
-                for key in os.listxattr(root + below, follow_symlinks=False)
-            }
-            moments = (now.st_mtime_ns,) if times or stat.S_ISREG(now.st_mode) else ()
-            found[below] = (
-                oct(now.st_mode), now.st_uid, now.st_gid, now.st_rdev, what, xattrs, first, 0 if is_dir else now.st_nlink,
-                *moments,
-            )  # fmt: skip
-            if is_dir:
-                visit(below)
-
-    visit(b"")
-    return found
-
-
 @pytest.fixture
 def room(tmp_path: Path) -> Iterator[Room]:
     room = Room(tmp_path)
@@ -207,15 +128,6 @@ def room(tmp_path: Path) -> Iterator[Room]:
         yield room
     finally:
         room.close()
-
-
-def without_times(found: dict[bytes, object]) -> dict[bytes, object]:
-    return {path: what[:8] for path, what in found.items()}  # type: ignore[index]
-
-
-def without_links(found: dict[bytes, object]) -> dict[bytes, object]:
-    """A run sees the content object as one more link of a file."""
-    return {path: what[:7] + what[8:] for path, what in found.items()}  # type: ignore[index]
 
 
 def check(room: Room) -> None:

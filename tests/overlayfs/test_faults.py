@@ -1,0 +1,142 @@
+"""What random runs have found, each by itself: tests/overlayfs/test_random_runs.py."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.overlayfs import listings, workspaces
+from tests.overlayfs.workspaces import Workspace
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount an overlay")
+
+LOWER = """
+mkdir -p a/b d/e empty
+for n in f g; do echo $n > a/$n; echo $n > a/b/$n; echo $n > d/e/$n; done
+ln -s a link
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with workspaces.opened(tmp_path, LOWER) as workspace:
+        yield workspace
+
+
+def check(workspace: Workspace) -> None:
+    """The branch has what the run sees, and what the plain copy has."""
+    branch = workspace.in_branch(times=True)
+    listings.check_same(listings.without_links(branch), listings.without_links(workspace.in_run(times=True)))
+    listings.check_same(listings.without_times(workspace.in_branch()), listings.without_times(workspace.in_plain()))
+    assert workspace.opened.overlay.fsck() == []
+
+
+def test_writing_a_layer_leaves_the_sealed_state_that_it_shows(workspace: Workspace) -> None:
+    workspace.opened.write("a/f", b"by the daemon", "b")
+    (workspace.plain / "a/f").write_bytes(b"by the daemon")
+    workspace.begin()
+    workspace.look()
+    check(workspace)
+
+
+def test_a_directory_that_was_renamed_stays_there_when_only_something_in_it_changes(workspace: Workspace) -> None:
+    workspace.begin()
+    workspace.shell("mv a d/e/z")
+    workspace.look()
+    workspace.shell("echo more >> d/e/z/b/f")
+    workspace.look()
+    check(workspace)
+
+
+def test_a_stored_directory_and_one_of_the_lower_change_places(workspace: Workspace) -> None:
+    workspace.opened.write("a/b/f", b"by the daemon", "b")
+    (workspace.plain / "a/b/f").write_bytes(b"by the daemon")
+    workspace.begin()
+    workspace.shell("mv d/e t; mv a/b d/e; mv t a/b")
+    workspace.look()
+    check(workspace)
+
+
+def test_times_of_directories_and_symlinks_are_those_of_the_run(workspace: Workspace) -> None:
+    workspace.begin()
+    workspace.shell("echo x > a/new; touch -h -d 2001-01-01 link; mv a/b d/b")
+    workspace.look()
+    check(workspace)
+    workspace.shell("rm -r d/e; touch -h -d 2002-02-02 link; mv d/b a/b")
+    workspace.look()
+    check(workspace)
+
+
+@pytest.mark.parametrize("script", ["chmod 600 one", "mv d z; mv empty d", "echo more >> one; mv one d/one"])
+def test_names_of_one_file_stay_so_after_a_snapshot(workspace: Workspace, script: str) -> None:
+    workspace.begin()
+    workspace.shell("echo x > one; ln one a/two; ln one d/three")
+    workspace.look()
+    before = workspace.seal()
+    shown = workspace.sealed(before)
+    workspace.look()
+    workspace.shell(script)
+    workspace.look()
+    check(workspace)
+    listings.check_same(shown, workspace.sealed(before))
+
+
+def test_a_new_name_of_a_file_is_recognised_by_a_daemon_that_knows_nothing(workspace: Workspace) -> None:
+    workspace.begin()
+    workspace.shell("chmod 600 d/e/f")
+    workspace.look()
+    workspace.shell("ln d/e/f a/aa")
+    workspace.lose_state()
+    check(workspace)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_file_that_the_run_gives_to_another_user_can_be_read_and_sealed(workspace: Workspace, lost: bool) -> None:
+    workspace.begin()
+    workspace.shell("echo x > new")
+    workspace.look()
+    workspace.shell("chown 12:34 new")
+    assert workspace.in_branch()[b"/new"].content == b"x\n"
+    workspace.seal()
+    if lost:
+        workspace.lose_state()
+    workspace.look()
+    check(workspace)
+
+
+def test_a_directory_that_two_looks_did_not_see_on_its_way_comes_back_with_all_that_is_in_it(workspace: Workspace) -> None:
+    workspace.opened.write("a/b/f", b"by the daemon", "b")
+    (workspace.plain / "a/b/f").write_bytes(b"by the daemon")
+    workspace.begin()
+    workspace.shell("mv a z; echo x > z/new; mv d/e e")
+    look = workspace.live.look()
+    look.scan()
+    look.found.children = [found for found in look.found.children if found.name not in (b"z", b"e")]
+    look.found.names -= {b"z", b"e"}
+    workspace.live.apply(look)
+    assert b"/z" not in workspace.in_branch()
+    workspace.look()
+    check(workspace)
+
+
+def test_a_new_directory_with_the_inode_number_of_a_removed_one_shows_nothing_of_it(workspace: Workspace) -> None:
+    workspace.begin()
+    workspace.shell("echo x > a/b/new; mkdir m; echo x > m/x")
+    workspace.look()
+    for _ in range(3):  # ext4 gives the number away again
+        workspace.shell("rm -rf a/b m n o; mkdir n; mkdir o; mkdir a/b; mkdir m")
+        workspace.look()
+        check(workspace)
+
+
+def test_the_files_of_a_renamed_directory_are_not_taken_again(workspace: Workspace) -> None:
+    workspace.begin()
+    workspace.shell("mkdir n; for i in 1 2 3; do echo $i > n/$i; done")
+    workspace.look()
+    workspace.seal()
+    before = workspace.tree.walk(b"n/1").content
+    workspace.shell("mv n m")
+    workspace.look()
+    check(workspace)
+    assert workspace.tree.walk(b"m/1").content == before != 0

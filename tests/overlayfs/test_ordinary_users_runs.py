@@ -1,0 +1,159 @@
+"""Runs of an ordinary user, whose daemon has no right to read what modes deny to everybody."""
+
+import ctypes
+import os
+import stat
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentfs_host import syscalls
+from agentfs_host.tree_removal import remove_tree
+from tests.mounted import needs_namespaces
+from tests.overlayfs import listings, workspaces
+from tests.overlayfs.workspaces import Workspace
+
+_USER = 65534
+_SET_DUMPABLE = 4  # prctl(2)
+_NEWUSER, _NEWNS = 0x10000000, 0x00020000  # unshare(2)
+
+
+class OfUser(Workspace):
+    """What a run does happens in a process of its own, in a user namespace where it may mount."""
+
+    def mount(self) -> None: ...
+
+    def do(self, script: str) -> None:
+        """Let a program of the run do something."""
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                syscalls.unshare(_NEWUSER | _NEWNS)
+                for name, text in (("setgroups", "deny"), ("uid_map", "0 %d 1"), ("gid_map", "0 %d 1")):
+                    Path(f"/proc/self/{name}").write_text(text % _USER if "%" in text else text)
+                run = self.live
+                below = ":".join([*(str(self.base / "runs" / name) for name in run.record.layers), str(self.base / "lower")])
+                options = f"lowerdir={below},upperdir={run.place}/upper,workdir={run.place}/work,userxattr"
+                syscalls.mount(b"overlay", os.fsencode(self.merged), b"overlay", 0, options.encode())
+                workspaces.shell(script, self.merged)
+                code = 0
+            finally:
+                if code:
+                    traceback.print_exc()
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        workspaces.shell(script, self.plain)
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    needs_namespaces()
+    place = Path(tempfile.mkdtemp(prefix="agentfsd-user-"))
+    if os.geteuid() == 0:
+        os.chown(place, _USER, _USER)
+    try:
+        yield place
+    finally:
+        remove_tree(str(place))
+
+
+def as_user(base: Path, do: Callable[[OfUser], None]) -> None:
+    """Do something with a workspace, as an ordinary user."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresgid(_USER, _USER, _USER)
+                os.setresuid(_USER, _USER, _USER)
+                ctypes.CDLL(None).prctl(_SET_DUMPABLE, 1)  # or /proc/self is root's
+            workspace = OfUser(base, "mkdir -p a/b d; for n in f g; do echo $n > a/$n; echo $n > a/b/$n; done")
+            workspace.begin()
+            do(workspace)
+            workspace.close()
+            code = 0
+        finally:
+            if code:
+                traceback.print_exc()
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def check(workspace: OfUser, modes: dict[bytes, int]) -> None:
+    """The branch has what the plain copy has; *modes*: of what cannot be read there."""
+    branch = workspace.in_branch()
+    assert {path: stat.S_IMODE(int(branch[path].mode, 8)) for path in modes} == modes
+    for path in modes:
+        os.chmod(os.fsencode(workspace.plain) + path, 0o700)
+    plain = listings.without_times(workspace.in_plain())
+    for path, mode in reversed(modes.items()):
+        os.chmod(os.fsencode(workspace.plain) + path, mode)
+        plain[path] = plain[path]._replace(mode=branch[path].mode)
+    listings.check_same(listings.without_times(branch), plain)
+    assert workspace.opened.overlay.fsck() == []
+    writes = workspace.opened.store.writes.copy()
+    workspace.look()
+    assert workspace.opened.store.writes == writes
+
+
+def _unreadable(workspace: OfUser) -> None:
+    modes = {b"/n": 0o000, b"/n/o": 0o100, b"/f": 0o000, b"/a/f": 0o200}
+    workspace.do("mkdir -p n/o; echo x > n/o/f; echo y > f; echo more >> a/f; setfattr -n user.x -v y f")
+    workspace.do("chmod 100 n/o; chmod 0 n f; chmod 200 a/f")
+    workspace.look()
+    check(workspace, modes)
+    layer = workspace.seal()
+    shown = workspace.sealed(layer)
+    workspace.do("chmod 700 n; chmod 700 n/o; echo more >> n/o/f; chmod 0 n/o; chmod 0 n; chmod 600 f; echo more >> f; chmod 0 f")
+    workspace.look()
+    check(workspace, modes | {b"/n/o": 0})
+    listings.check_same(shown, workspace.sealed(layer))
+    workspace.lose_state()
+    check(workspace, modes | {b"/n/o": 0})
+    workspace.do("chmod 700 n; mv n m; chmod 0 m; rm -f f; chmod 600 a/f")
+    workspace.look()
+    check(workspace, {b"/m": 0, b"/m/o": 0})
+    workspace.finish()
+    check_next(workspace)
+
+
+def check_next(workspace: OfUser) -> None:
+    """The next run sees what the branch has."""
+    workspace.begin()
+    workspace.do("test $(stat -c %a m) = 0; chmod 700 m; chmod 700 m/o; grep -q more m/o/f")
+    workspace.look()
+    check(workspace, {})
+
+
+def _made_unreadable_after_a_look(workspace: OfUser) -> None:
+    workspace.do("mkdir n; echo x > n/f; echo y > f")
+    workspace.look()
+    workspace.do("chmod 0 n/f f; chmod 0 n")
+    workspace.look()
+    check(workspace, {b"/n": 0, b"/n/f": 0, b"/f": 0})
+    workspace.seal()
+    workspace.do("chmod 700 n; chmod 600 n/f f; echo more >> f")
+    workspace.look()
+    check(workspace, {})
+
+
+def _written_layer(workspace: OfUser) -> None:
+    workspace.do("mkdir n; echo x > n/f; echo y > f; chmod 0 n/f n")
+    workspace.look()
+    workspace.finish()
+    workspace.opened.write("a/f", b"by the daemon", "b")
+    (workspace.plain / "a/f").write_bytes(b"by the daemon")
+    workspace.begin()
+    workspace.do("chmod 700 n; chmod 600 n/f; grep -q x n/f; grep -q daemon a/f; rm -r a/b; mkdir a/b")
+    workspace.look()
+    check(workspace, {})
+
+
+@pytest.mark.parametrize("do", [_unreadable, _made_unreadable_after_a_look, _written_layer])
+def test_what_an_ordinary_users_run_makes_unreadable_comes_into_the_branch(base: Path, do: Callable[[OfUser], None]) -> None:
+    as_user(base, do)
