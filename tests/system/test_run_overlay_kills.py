@@ -44,7 +44,7 @@ def step(number):
         os.unlink(file)
     elif what == "rename":
         os.rename(file, os.path.join(directory, f"r{number}"))
-    elif what == "link":
+    elif what == "link" and not os.path.islink(file):
         os.link(file, os.path.join(directory, f"l{number}"), follow_symlinks=False)
     elif what == "mkdir":
         os.makedirs(os.path.join(directory, f"d{number}"))
