@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,35 @@ def test_tmp_of_its_own(world: World) -> None:
     name = f"agentfsd-tmp-{os.getpid()}"
     assert run(world, f"echo x > /tmp/{name}; cat /tmp/{name}", "--tmp", "private") == "x\n"
     assert not Path("/tmp", name).exists()
+
+
+def test_an_inherited_file_is_read_from_where_it_was(world: World) -> None:
+    place = world.outside / "input"
+    place.write_text("one\ntwo\n")
+    fd = os.open(place, os.O_RDONLY)
+    os.lseek(fd, 4, os.SEEK_SET)
+    script = f"import os; print(os.read({fd}, 9), flush=True); open('/proc/self/fd/{fd}', 'w')"
+    words = ("run", "-m", str(world.point), "-b", "mine", "--", sys.executable, "-c", script)
+    done = world.cli(*words, cwd=world.point, pass_fds=(fd,), check=False)
+    os.close(fd)
+    assert done.stdout == "b'two\\n'\n"
+    assert "Read-only file system" in done.stderr
+    assert place.read_text() == "one\ntwo\n"
+    place.unlink()
+
+
+def test_a_command_makes_no_state_directory_where_there_is_none_yet(world: World) -> None:
+    home = world.outside / "new-home"
+    home.mkdir()
+    os.chown(home, world.user, world.user)
+    environment = world.environment
+    world.environment = lambda: {**environment(), "HOME": str(home)}  # type: ignore[method-assign]
+    try:
+        run(world, "mkdir -p ~/.local/state/agentfsd/forged ~/.local/state/other", check=False)
+    finally:
+        world.environment = environment  # type: ignore[method-assign]
+    assert os.listdir(home / ".local" / "state" / "agentfsd") == []
+    shutil.rmtree(home)
 
 
 def test_home_of_all_opens_nothing(world: World) -> None:
