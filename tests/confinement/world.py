@@ -26,11 +26,11 @@ SECRET = "only for who is outside"
 
 
 class World:
-    """``user``: whose all of it is; ``cli`` runs agentfsd as that user."""
+    """``user``: whose all of it is; ``cli`` runs agentfsd as that user. ``within``: the directory in which it is made."""
 
-    def __init__(self, user: int) -> None:
+    def __init__(self, user: int, within: str | None = None) -> None:
         self.user = user
-        self.base = Path(tempfile.mkdtemp(prefix="agentfsd-world-"))
+        self.base = Path(tempfile.mkdtemp(prefix="agentfsd-world-", dir=within))
         self.home, self.outside = self.base / "home", self.base / "outside"
         self.lower, self.point = self.home / "proj", self.home / "work"
         self.other_lower, self.other_point = self.base / "other", self.base / "othermnt"
