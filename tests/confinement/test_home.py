@@ -86,6 +86,12 @@ def test_places_to_write_are_the_real_ones(world: World) -> None:
     assert diff(world, "home-6") == ["A\tunreal"]
 
 
+def test_what_the_branch_has_removed_can_be_hidden_and_kept(world: World) -> None:
+    world.run("home-11", "rm -rf ~/.ssh ~/dir", "--home", "overlay")
+    options = ("--home", "overlay", "--hide", str(world.home / ".ssh"), "--write", str(world.home / "dir"))
+    assert world.run("home-11", "ls ~/.ssh; cd ~/dir && pwd", *options).stdout == f"{world.home}/dir\n"
+
+
 @pytest.fixture
 def foreign_home(world: World) -> Iterator[World]:
     """The same world for somebody whose home directory has another file system in it."""

@@ -160,6 +160,8 @@ class _Enclosure:
             self._make_way(place.path)
             namespaces.move_mount(self._home, place.path)
             self._fresh.append(place.path)
+        elif place.how == "hide" and not os.path.lexists(place.path):
+            pass  # the branch has removed it from the home directory
         elif place.how == "hide" and not os.path.isdir(place.path):
             namespaces.bind_over("/dev/null", place.path)
         else:
