@@ -105,13 +105,21 @@ class HomeMounts:
             try:
                 if mounted is None or mounted.mount.is_lost:
                     mounted = self._by_branch[branch_id] = await self._mount(branch_id, home)
-                fd = await mounted.mount.copy()
+                fd = await self._copy(mounted)
             except OSError as exc:
                 if isinstance(exc, Refusal):
                     raise
                 raise _refusal(self._why_not(exc, home)) from exc
-            mounted.users += 1
             return HomeView(fd, lambda: self._leave(branch_id, mounted))
+
+    @staticmethod
+    async def _copy(mounted: _Mounted) -> int:
+        mounted.users += 1  # before waiting: else sweep() could unmount it meanwhile
+        try:
+            return await mounted.mount.copy()
+        except BaseException:
+            mounted.users -= 1
+            raise
 
     async def _mount(self, branch_id: str, home: str) -> _Mounted:
         if not os.path.isabs(home) or os.path.realpath(home) != home or not os.path.isdir(home):

@@ -1,5 +1,6 @@
 """The profiles and the options of `run` by which somebody says what else a command may reach."""
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -31,9 +32,10 @@ def fingerprint(place: Path, without: Sequence[Path] = ()) -> dict[str, str]:
         names[:] = [name for name in names if Path(directory, name) not in without]
         for name in (*names, *files):
             path = Path(directory, name)
-            info = path.lstat()
-            content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
-            found[str(path)] = f"{info.st_mode} {info.st_mtime_ns if path.is_file() else ''} {content}"
+            with contextlib.suppress(FileNotFoundError):  # the daemon replaces its records
+                info = path.lstat()
+                content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
+                found[str(path)] = f"{info.st_mode} {info.st_mtime_ns if path.is_file() else ''} {content}"
     return found
 
 
