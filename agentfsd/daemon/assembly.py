@@ -124,7 +124,10 @@ class Daemon:
         )
         self.server = ControlSocketServer(self.service)
         self.branch_mounts = BranchMounts(config.state, self.kept)
-        self.homes = HomeMounts(self.branch_mounts, HomeLayerStore(self.state), self.bindings.is_in, self.kept)
+        self.homes = HomeMounts(
+            self.branch_mounts, HomeLayerStore(self.state), self.bindings.is_in, self.kept,
+            others=lambda: [record.pid for record in daemon_records.live_daemons()],
+        )  # fmt: skip
         options = frozenset({*config.mount_options, *(["allow_other"] if config.allow_other else [])})
         self.mount = FuseMount(
             self.overlay, self.bindings, ControlFile(self.service), self.watch, config.mountpoint, options, config.session,

@@ -202,11 +202,14 @@ class RunOverlays:
                 live = await self._begin(branch_id)
             if live.mount is None or live.mount.is_lost:
                 raise _refusal("processes of an earlier run still use an overlay of that branch, which nobody can join; end them")
+            live.users += 1  # before waiting: else sweep() could end it meanwhile
             try:
                 mount = await live.mount.copy()
-            except OSError as exc:
-                raise _refusal(exc.strerror or str(exc)) from exc
-            live.users += 1
+            except BaseException as exc:
+                live.users -= 1
+                if isinstance(exc, OSError):
+                    raise _refusal(exc.strerror or str(exc)) from exc
+                raise
             namespace = live.mount.user_namespace
             own = os.dup(namespace) if namespace is not None else None
             return BranchView("overlay", joined, mount, own, self._leaver(branch_id, live))

@@ -175,8 +175,8 @@ def run_command(
         views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], ways, barred=is_barred, home=home)
         watch = RunWatch(mount, daemon, chosen, plan, report or _REPORTS[settings.get("run.report", "no")])
         order = runner.Command(
-            command, env, starts_in, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan, _tell_lacking,
-            watch.directories(),
+            command, env, starts_in, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan,
+            _tell_lacking if confinement.covers else lambda missing: None, watch.directories(),
         )  # fmt: skip
         before = None
         if around:

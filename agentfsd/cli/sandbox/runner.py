@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from agentfs_client import registry
-from agentfsd.cli.sandbox import confinement, enclosing
+from agentfsd.cli.sandbox import confinement, enclosing, inherited_descriptors
 from agentfsd.cli.sandbox.layout import RunPlan
 from agentfsd.cli.sandbox.profiles import impossible
 from agentfsd.cli.sandbox.view import View
@@ -37,7 +37,7 @@ _STOP_SETTLES_S = 0.02
 class Command:
     """The command to run. Without a ``view`` it sees what every process sees.
 
-    ``plan``: what else to confine. ``lacking`` is called with the parts of it that could not be done, before the command starts.
+    ``plan``: what else to confine. ``lacking`` is called with what could not be confined, before the command starts.
     ``watched``: directories in the command's view, of which Ended has descriptors.
     """
 
@@ -147,11 +147,15 @@ def _become(command: Command, mask: set[int | signal.Signals], report: int, go: 
         missing: list[str] = []
         if command.view is not None:
             missing = enclosing.show(command.view, command.plan)
-            confinement.lock_mounts()
+            unlocked = confinement.lock_mounts()
+            missing += [] if _is_strict(command) else unlocked  # there root has no capability to unmount anything
         stage = "confine"
-        confinement.confine(strictly=command.plan is not None and command.plan.confinement.is_strict)
+        unsupported = confinement.confine(strictly=_is_strict(command))
+        if unsupported and _is_strict(command):
+            raise enclosing.Impossible(unsupported[0], errno.EOPNOTSUPP)
+        missing += unsupported
         if command.plan is not None and command.plan.confinement.covers:
-            enclosing.close_directories()
+            inherited_descriptors.close_ways_out()
         if command.watched:
             watched = [os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for path in command.watched]
             socket.send_fds(go, [b"w"], watched)
@@ -170,6 +174,10 @@ def _become(command: Command, mask: set[int | signal.Signals], report: int, go: 
         _tell(report, _Report(stage, exc.errno or errno.EIO))
     finally:
         os._exit(1)
+
+
+def _is_strict(command: Command) -> bool:
+    return command.plan is not None and command.plan.confinement.is_strict
 
 
 def _tell(report: int, message: _Report) -> None:
