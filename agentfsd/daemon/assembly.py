@@ -134,7 +134,7 @@ class Daemon:
             self.branch_mounts, self.kept,
         )  # fmt: skip
         self.overlays = RunOverlays(
-            self.branch_mounts, self.overlay, held.place.overlays, (config.lower, self.lower.root_fd), self.bindings,
+            self.branch_mounts, self.overlay, held.place, (config.lower, self.lower.root_fd), self.bindings,
             self.mount.options_in_force, self.kept,
         )  # fmt: skip
         self.views = DescriptorMounts(self.lower, config.lower, self.held.backstore, self.held.place.objects, self.kept)

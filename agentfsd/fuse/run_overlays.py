@@ -33,13 +33,11 @@ from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from agentfsd.overlayfs.layer_stack import LayerStack
 from agentfsd.overlayfs.layer_writer import CannotBeLayer
 from agentfsd.process.kept_descriptors import KeptDescriptors
-from agentfsd.state.state_directory import path_digest
+from agentfsd.state.state_directory import RUN_OVERLAY, StateDirectory, path_digest
 from agentfsd.types import CONTROL_DIR, BranchView
 
 log = logging.getLogger(__name__)
 
-_PAUSED = "paused"  # in a run's directory: the processes that are stopped for a moment
-_RUN = "run-"  # what the names of runs' directories begin with, before a branch's id
 _PREPARED = ("overlay.user", "overlay.mounts")  # names of kept descriptors
 _GRACE_S = 10.0  # after a daemon was killed while a run began
 _LOOK_S = 1.0  # between two looks that nobody has asked for
@@ -92,7 +90,7 @@ class RunOverlays:
     Args:
         branch_mounts: Starts the processes that hold the mounts.
         overlay: All branches.
-        place: The directory for layers and runs, beside that of the content objects.
+        volume: Where the content objects lie, and layers and runs beside them.
         lower: The path and a descriptor of the lower.
         bindings: Tells which processes are bound to a branch.
         options: Returns the mount options in force.
@@ -100,13 +98,14 @@ class RunOverlays:
     """
 
     def __init__(
-        self, branch_mounts: BranchMounts, overlay: Overlay, place: str, lower: tuple[str, int], bindings: Bindings,
+        self, branch_mounts: BranchMounts, overlay: Overlay, volume: StateDirectory, lower: tuple[str, int], bindings: Bindings,
         options: Callable[[], frozenset[str]], kept: KeptDescriptors,
     ) -> None:  # fmt: skip
-        self._mounts, self._overlay, self._place, self._kept = branch_mounts, overlay, place, kept
+        self._mounts, self._overlay, self._volume, self._kept = branch_mounts, overlay, volume, kept
+        self._place = volume.overlays
         self._lower, self._lower_fd = lower
         self._bindings, self._options = bindings, options
-        self._stack = LayerStack(place, overlay.backstore.place, overlay.trees)
+        self._stack = LayerStack(self._place, overlay.backstore.place, overlay.trees)
         self._report = _Report(overlay)
         self._by_branch: dict[str, _Live] = {}
         self._turns: dict[str, trio.Lock] = {}
@@ -165,12 +164,12 @@ class RunOverlays:
         """Go on with the runs of the daemon before, or take over what they have left. Call it before anybody asks anything."""
         for name in self._names():
             place = os.path.join(self._place, name)
-            record = branch_overlay.read_record(place) if name.startswith(_RUN) else None
+            record = branch_overlay.read_record(place) if name.startswith(RUN_OVERLAY) else None
             if record is None or not self._overlay.refs.exists(record.branch):
                 if not name.startswith("layer-"):
                     _remove(place)
                 continue
-            _let_go_on(os.path.join(place, _PAUSED))
+            _let_go_on(self._volume.paused_run(record.branch))
             mount = self._mounts.resume_overlay(record.branch)
             live = _Live(BranchOverlay(self._overlay, self._stack, place, record, self._report), mount, is_resumed=True)
             try:
@@ -228,13 +227,13 @@ class RunOverlays:
         why = self.why_not(branch_id)
         if why:
             raise _refusal(why)
-        place = os.path.join(self._place, _RUN + branch_id)
+        place = os.path.join(self._place, RUN_OVERLAY + branch_id)
         try:
             made = branch_overlay.begin(self._overlay, self._stack, place, branch_id, self._report)
         except CannotBeLayer as exc:
             raise _refusal(str(exc)) from exc
         plan = OverlayPlan(
-            _RUN + branch_id, made.record.layers, self._source(branch_id), os.fsdecode(CONTROL_DIR),
+            RUN_OVERLAY + branch_id, made.record.layers, self._source(branch_id), os.fsdecode(CONTROL_DIR),
             [option for option in _RESTRICTIONS if option in self._options()],
         )  # fmt: skip
         try:
@@ -305,7 +304,7 @@ class RunOverlays:
             return
         async with live.turn:
             paused = PausedProcesses(lambda: self._pids(branch_id), spared)
-            noted = os.path.join(live.overlay.place, _PAUSED)
+            noted = self._volume.paused_run(branch_id)
             try:
                 if paused.has_any():
                     await trio.to_thread.run_sync(paused.stop, partial(_note, noted))

@@ -38,7 +38,8 @@ class Command:
     """The command to run. Without a ``view`` it sees what every process sees.
 
     ``plan``: what else to confine. ``lacking`` is called with what could not be confined, before the command starts.
-    ``watched``: directories in the command's view, of which Ended has descriptors.
+    ``watched``: directories in the command's view, of which Ended has descriptors. ``is_paused``: whether the daemon has stopped
+    the command for a moment.
     """
 
     argv: Sequence[str]
@@ -49,6 +50,7 @@ class Command:
     plan: RunPlan | None = None
     lacking: Callable[[Sequence[str]], None] = lambda missing: None
     watched: Sequence[str] = ()
+    is_paused: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def run(command: Command) -> Ended:
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, caught)
     try:
         child, kept = _start(command, old_mask)
-        code = _wait(child, caught)
+        code = _wait(child, caught, command.is_paused)
     except _CannotExec as exc:
         return Ended(exc.exit_code, [])
     finally:
@@ -232,10 +234,10 @@ def _cannot_exec(code: int, program: str, reason: str) -> Exception:
 # -- waiting ----------------------------------------------------------------------------------------------------------
 
 
-def _wait(child: int, caught: set[signal.Signals]) -> int:
+def _wait(child: int, caught: set[signal.Signals], is_paused: Callable[[], bool]) -> int:
     """Wait until the command itself ends, and reap orphaned processes meanwhile."""
     while True:
-        code = _reap(child)
+        code = _reap(child, is_paused)
         if code is not None:
             return code
         info = signal.sigwaitinfo(caught)
@@ -245,7 +247,7 @@ def _wait(child: int, caught: set[signal.Signals]) -> int:
             os.kill(child, number)
 
 
-def _reap(child: int) -> int | None:
+def _reap(child: int, is_paused: Callable[[], bool]) -> int | None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -257,13 +259,13 @@ def _reap(child: int) -> int | None:
             continue
         if not os.WIFSTOPPED(status):
             return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-        _stop_with(child)
+        _stop_with(child, is_paused)
 
 
-def _stop_with(child: int) -> None:
+def _stop_with(child: int, is_paused: Callable[[], bool]) -> None:
     """Stop this process too after the command has stopped itself (^Z in an editor), so that the shell takes its terminal back."""
     time.sleep(_STOP_SETTLES_S)  # a terminal's ^Z stopped us both, and the CONT that woke us is on its way to the child
-    if _state_of(child) != "T":
+    if is_paused() or _state_of(child) != "T":  # in this order: after a pause the command goes on first, then the note of it goes
         return
     os.kill(os.getpid(), signal.SIGSTOP)
     os.kill(child, signal.SIGCONT)
