@@ -30,7 +30,7 @@ from agentfsd.linux.paused_processes import PausedProcesses, go_on_after_crash
 from agentfsd.metadata import layer_rows
 from agentfsd.overlayfs import branch_overlay
 from agentfsd.overlayfs.branch_overlay import BranchOverlay
-from agentfsd.overlayfs.layer_stack import LayerStack
+from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.layer_writer import CannotBeLayer
 from agentfsd.process.kept_descriptors import KeptDescriptors
 from agentfsd.state.state_directory import RUN_OVERLAY, StateDirectory, path_digest
@@ -111,7 +111,7 @@ class RunOverlays:
         self._turns: dict[str, trio.Lock] = {}
         self._prepared: tuple[int, ...] = ()
         self._why = ""
-        self._is_swept = False
+        self._has_spare_layers = True  # perhaps
         overlay.events.on_replaced.append(self._tree_replaced)
 
     # -- beginning
@@ -333,6 +333,7 @@ class RunOverlays:
         overlay.install(copies)
 
     def _tree_replaced(self, tree: Tree) -> None:
+        self._has_spare_layers = True
         live = self._by_branch.get(tree.id)
         if live is not None and self._overlay.refs.exists(tree.id):
             live.overlay.replaced(tree)
@@ -392,6 +393,7 @@ class RunOverlays:
     def _end(self, branch_id: str, live: _Live) -> None:
         """End an overlay that nobody uses. OSError leaves what is not yet in the branch where it is."""
         live.overlay.finish()
+        self._has_spare_layers = True
         del self._by_branch[branch_id]
         _unmount(live)
 
@@ -406,11 +408,21 @@ class RunOverlays:
                 except OSError as exc:
                     live.next_look_s = time.monotonic() + 10 * _LOOK_S
                     log.warning("what a run has written is not yet in branch %s: %s", branch_id, exc)
-        if not self._is_swept and not self._by_branch:
-            self._is_swept = True
-            store = self._overlay.store
-            heads = [layer_rows.parents(store).get(row.head, 0) for row in layer_rows.branches(store)]
-            self._stack.sweep(heads, ())
+        if self._has_spare_layers:
+            await self._sweep_layers()
+
+    async def _sweep_layers(self) -> None:
+        """Remove layers that no branch needs any more."""
+        self._has_spare_layers = False
+        store = self._overlay.store
+        parents = layer_rows.parents(store)
+        heads = [parents.get(row.head, 0) for row in layer_rows.branches(store)]
+        in_use = {name for live in self._by_branch.values() for name in live.overlay.record.layers}
+        try:
+            for path in self._stack.put_aside_unneeded(heads, in_use):
+                await trio.to_thread.run_sync(remove, path)
+        except OSError as exc:
+            log.warning("layers that no branch needs are still in %s: %s", self._place, exc.strerror)
 
     def _drop(self, branch_id: str, live: _Live) -> None:
         del self._by_branch[branch_id]

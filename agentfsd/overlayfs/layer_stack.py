@@ -6,6 +6,7 @@ The upper directory of a run becomes one when the run has ended. Where there is 
 
 import logging
 import os
+import time
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -99,21 +100,28 @@ class LayerStack:
         os.rename(directory, path)
         remove(self._path(f"{_UNFINISHED}{name}-old"))
 
-    def sweep(self, heads: Collection[int], in_use: Collection[str]) -> None:
-        """Remove the layers that no branch needs.
+    def put_aside_unneeded(self, heads: Collection[int], in_use: Collection[str]) -> list[str]:
+        """Take away the layers that no branch needs.
 
         Args:
             heads: The sealed layers beneath the heads of all branches.
             in_use: The names of the layers that are mounted.
+
+        Returns:
+            The paths of what to remove(), in any thread.
         """
         kept = set(in_use)
         chains = [layer_rows.chain(self._trees.parts.store, head) for head in heads]
         for chain in chains:
             newest = next((_name(layer) for layer in chain if os.path.isdir(self._path(_name(layer)))), "")
             kept |= {newest, *self._beneath(newest)} if newest else set()
-        for name in self.names():
-            if name not in kept:
-                remove(self._path(name))
+        gone = []
+        for number, name in enumerate(sorted(set(self.names()) - kept)):
+            aside = self._path(f"{_UNFINISHED}{number}-{time.monotonic_ns()}")
+            os.rename(self._path(name), aside)
+            remove(self._path(name))  # what belongs to it
+            gone.append(aside)
+        return gone
 
     def names(self) -> list[str]:
         """Return the names of all layers, unfinished ones too."""
