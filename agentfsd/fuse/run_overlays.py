@@ -250,7 +250,8 @@ class RunOverlays:
     @staticmethod
     def _may_begin(live: _Live) -> bool:
         """Return whether a run may be about to use an overlay of the daemon before: that knew of it, and we do not."""
-        return live.is_resumed and time.monotonic() - live.since_s < _GRACE_S
+        has_holder = live.mount is not None and not live.mount.is_lost
+        return live.is_resumed and has_holder and time.monotonic() - live.since_s < _GRACE_S
 
     async def _is_mounted(self, branch_id: str, live: _Live) -> bool:
         """Return whether a process has an overlay mounted, whatever it is bound to."""
