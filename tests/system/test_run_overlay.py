@@ -92,13 +92,14 @@ def test_whoever_asks_sees_what_a_run_has_written_until_now(mounted: Mounted) ->
 
 
 def test_only_the_run_changes_its_branch(mounted: Mounted) -> None:
-    run = begin(mounted, "one", "echo 1 > log; read line; echo 2 >> log; echo $line")
+    run = begin(mounted, "one", "echo 1 > log; exec sleep 60")
     wait_for(lambda: lines(mounted, "one"), "the first line")
     with pytest.raises(OSError, match="Read-only"):
         (mounted.subtree("one") / "other").write_text("x")
     with pytest.raises(OSError, match="Read-only"):
         (mounted.subtree("one") / "log").write_text("x")
-    run.kill()
+    for found in mounted.json("bindings"):
+        os.kill(found["pid"], signal.SIGKILL)
     run.wait()
     wait_for(lambda: not mounted.json("status")["connections"][1:], "the end")
     (mounted.subtree("one") / "other").write_text("x\n")
