@@ -1,5 +1,6 @@
 """`agentfsd run --io overlay`: the kernel shows the branch, and what the run writes comes into it, whatever is killed."""
 
+import contextlib
 import json
 import os
 import signal
@@ -35,6 +36,14 @@ def begin(mounted: Mounted, branch: str, script: str) -> subprocess.Popen[str]:
     command = [*AGENTFSD, "run", "--io", "overlay", "-b", branch, "--", "sh", "-ec", script]
     mounted.started.append(subprocess.Popen(command, text=True, cwd=mounted.path, stdout=subprocess.PIPE))
     return mounted.started[-1]
+
+
+def end_run(mounted: Mounted, run: subprocess.Popen[str]) -> None:
+    """Kill what runs in any branch; then the run itself ends."""
+    while run.poll() is None:
+        for found in mounted.json("bindings"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(found["pid"], signal.SIGKILL)
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
@@ -89,6 +98,7 @@ def test_whoever_asks_sees_what_a_run_has_written_until_now(mounted: Mounted) ->
         each for each in status["connections"] if each["branch"] == "one"
     ).items()
     assert run.poll() is None
+    end_run(mounted, run)
 
 
 def test_only_the_run_changes_its_branch(mounted: Mounted) -> None:
@@ -98,9 +108,7 @@ def test_only_the_run_changes_its_branch(mounted: Mounted) -> None:
         (mounted.subtree("one") / "other").write_text("x")
     with pytest.raises(OSError, match="Read-only"):
         (mounted.subtree("one") / "log").write_text("x")
-    for found in mounted.json("bindings"):
-        os.kill(found["pid"], signal.SIGKILL)
-    run.wait()
+    end_run(mounted, run)
     wait_for(lambda: not mounted.json("status")["connections"][1:], "the end")
     (mounted.subtree("one") / "other").write_text("x\n")
     assert overlay(mounted, "one", "cat other log").split() == ["x", "1"]
@@ -114,18 +122,18 @@ def test_a_snapshot_stays_as_it_is_while_the_run_writes_on(mounted: Mounted) -> 
     wait_for(lambda: lines(mounted, "one") > len(taken.splitlines()) + 5, "the run goes on")
     assert (mounted.path / ".agentfs/snapshots/s/log").read_text() == taken
     assert taken.splitlines() == [str(n + 1) for n in range(len(taken.splitlines()))]
-    run.kill()
+    end_run(mounted, run)
     assert mounted.fsck() == []
 
 
 def test_a_snapshot_is_one_moment_of_all_files(mounted: Mounted) -> None:
-    run = begin(mounted, "one", "n=0; while :; do n=$((n + 1)); echo $n > a; echo $n > b; done")
+    run = begin(mounted, "one", "for n in $(seq 100000); do echo $n > a; echo $n > b; done")
     wait_for(lambda: (mounted.cli("diff", "one"), (mounted.subtree("one") / "b").exists())[1], "it began")
     for number in range(12):
         mounted.cli("snapshot create", f"s{number}", "-b", "one")
         a, b = ((mounted.path / f".agentfs/snapshots/s{number}" / name).read_text().strip() or "0" for name in "ab")
         assert 0 <= int(a or 0) - int(b or 0) <= 1 or "0" in (a, b)
-    run.kill()
+    end_run(mounted, run)
 
 
 def test_a_restore_shows_at_once_in_the_run(mounted: Mounted) -> None:
@@ -154,10 +162,11 @@ def test_a_merge_shows_at_once_in_the_run(mounted: Mounted) -> None:
 
 
 def test_a_second_run_joins(mounted: Mounted) -> None:
-    begin(mounted, "one", "echo 1 > log; while ! [ -e two ]; do sleep 0.02; done; echo 3 >> log; sleep 60")
+    first = begin(mounted, "one", "echo 1 > log; while ! [ -e two ]; do sleep 0.02; done; echo 3 >> log; sleep 60")
     wait_for(lambda: lines(mounted, "one"), "the first")
     assert overlay(mounted, "one", "cat log; echo 2 >> log; touch two; while [ $(wc -l < log) -lt 3 ]; do sleep 0.02; done")
     assert lines(mounted, "one") == 3
+    end_run(mounted, first)
 
 
 @pytest.mark.parametrize("how", ["daemon", "daemon and keeper"])
@@ -206,6 +215,7 @@ def test_two_branches_are_apart(mounted: Mounted) -> None:
     assert overlay(mounted, "two", "cat log") == "2\n"
     assert not (mounted.path / "log").exists()
     assert one.poll() is two.poll() is None
+    end_run(mounted, one)
 
 
 def test_what_cannot_be_an_overlay_is_refused_with_the_reason(mounted: Mounted) -> None:

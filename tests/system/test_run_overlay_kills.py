@@ -100,7 +100,7 @@ def test_a_branch_ends_as_a_plain_copy_whatever_is_killed(make_mount: object, tm
             if not mounted.record().alive() and time.monotonic() > until - 50:
                 mounted.mount()  # too many kills in a minute: the keeper has given up
             time.sleep(0.02)
-    assert run.wait(120) == 0, run.stderr.read() if run.stderr else ""
+    assert run.wait(300) == 0, run.stderr.read() if run.stderr else ""
     subprocess.run([sys.executable, *arguments, "0"], cwd=plain, check=True)
     mounted.cli("diff", "b")
     found = describe(mounted.subtree("b"))
