@@ -191,6 +191,45 @@ def test_a_moved_file_stays_whose_source_another_branch_removes(agents: Agents) 
     assert not (place / "a").exists()
 
 
+def rename(agents: Agents, name: str, old: bytes, new: bytes) -> None:
+    """By rename(2), which copies nothing."""
+    tree = agents.opened.tree(name)
+    directory_entries.rename(tree, tree.root, old, tree.root, new)
+    agents.commit(name, {}, f"moves of {name}")
+
+
+def test_a_branch_that_renamed_a_file_takes_over_the_merge_that_brought_it_to_the_real_directory(agents: Agents) -> None:
+    rename(agents, "one", b"a", b"moved")
+    agents.opened.overlay.snapshots.create("one", "before")
+    agents.commit("two", {"b": "B\n"}, "two's")
+    assert agents.merge("two", "one", into="three").conflicts == []
+    into_lower(agents, "three")
+    assert agents.merge("three", into="one").conflicts == []
+    place = shown(agents, "one")
+    assert git(place, "status", "--porcelain") == ""
+    assert (place / "moved").read_text() == "a\n"
+    assert agents.opened.read("moved", "before") == b"a\n"
+    assert agents.opened.overlay.fsck() == []
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_renamed_directory_keeps_what_another_branch_removes_there(agents: Agents, whole: bool) -> None:
+    commit(agents.lower, {"docs/deep/d": "d\n"}, "person's")
+    (agents.lower / "docs" / "deep" / "link").symlink_to("d")
+    commit(agents.lower, {}, "person's link")
+    rename(agents, "one", b"docs", b"papers")
+    place = agents.work("two")
+    git(place, "rm", "-q", "-r", "docs" if whole else "docs/c")
+    git(place, "commit", "-qm", "two's")
+    agents.keep("two")
+    into_lower(agents, "two")
+    commit(agents.lower, {"docs/later": "of somebody else\n"}, "person's later")
+    place = shown(agents, "one")
+    assert [(place / "papers" / name).read_text() for name in ("c", "deep/d", "deep/link")] == ["c\n", "d\n", "d\n"]
+    assert (place / "papers" / "later").exists() != whole  # the real directory's docs is another one then
+    assert agents.opened.overlay.fsck() == []
+
+
 # -- linked worktrees
 
 
