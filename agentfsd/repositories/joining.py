@@ -192,8 +192,12 @@ class Joiner:
     def _is_new_work(self, commit: bytes) -> bool:
         """Return whether the other side made this commit. If not, it only checked out a commit that existed before.
 
-        What an earlier merge kept beside, under the other side's name, was not merged yet.
+        What an earlier merge kept beside, under the other side's name, was not merged yet. If it has moved its branch forward, it
+        has done so though we may know the commits under another name, such as a tag.
         """
+        was = self._base.refs.get(self._theirs.branch, b"")
+        if was not in (b"", UNKNOWN, commit) and not was.startswith(b"ref: ") and self._commits.is_ancestor(was, commit):
+            return True
         kept = b"refs/heads/agentfsd/" + part_of_ref(self._manner.names[1]) + b"/"
         refs = itertools.chain(self._base.refs.items(), self._ours.refs.items())
         known = {value for name, value in refs if not name.startswith(kept) and not value.startswith(b"ref: ")}

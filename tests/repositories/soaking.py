@@ -48,6 +48,7 @@ class Look:
     files: set[str] = field(default_factory=set)
     status: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)  # of files, where somebody asked for them
 
     @classmethod
     def read(cls, lines: list[str]) -> "Look":
@@ -166,6 +167,7 @@ class Soak:
             self.expect_sound(name, look, "before a merge")
         if self.chance.random() < 0.5:
             self.leave([target, *sources])
+        before[target].texts = self._texts(target, before[target].files)
         said, merged = self._agentfsd("merge", *sources, "--into", target, *rule, kill=kill)
         after = self.look(target)
         self.note(said)
@@ -188,6 +190,7 @@ class Soak:
         before = {one: self.look(one) for one in (name, REAL)}
         if self.chance.random() < 0.5:
             self.leave([name])
+        before[REAL].texts = self._texts(REAL, before[REAL].files)
         said, done = self._agentfsd("commit", name, "--hooks", *rule, kill=kill)
         if kill:
             ending = self.chance.choice(["--resume", "--abort"])
@@ -244,7 +247,9 @@ class Soak:
         decided = _decided(what)
         if decided & after.files:  # a file that was moved to two names has the other one
             kept = decided & after.files
-            dropped = {name for name in gone & decided if name.startswith("moved-") or self._lives_on(name, all_of, place, kept)}
+            mine = before[place].texts
+            had = {name: [mine.get(name, ""), *(self._text(one, name) for one in all_of)] for name in gone & decided}
+            dropped = {name for name in had if name.startswith("moved-") or self._lives_on(had[name], place, kept)}
             self.removed[place] |= dropped  # and a later merge takes that over
             gone -= dropped
         assert not gone, f"{place}: files gone after {what}: {gone}"
@@ -275,13 +280,16 @@ class Soak:
         else:
             self.commit(kill=what.startswith("kill"))
 
-    def _lives_on(self, name: str, sources: list[str], place: str, kept: set[str]) -> bool:
-        """Whether a file that a source has is like one that was kept: git takes both for a third file, renamed."""
-        for source in sources:
-            lines = set(self._text(source, name).splitlines())
+    def _lives_on(self, texts: list[str], place: str, kept: set[str]) -> bool:
+        """Whether one of these files, which a side had, is like one that was kept: git takes both for a third file, renamed."""
+        for text in texts:
+            lines = set(text.splitlines())
             if any(lines and 2 * len(lines & set(self._text(place, other).splitlines())) >= len(lines) for other in kept):
                 return True
         return False
+
+    def _texts(self, place: str, names: set[str]) -> dict[str, str]:
+        return {name: self._text(place, name) for name in names if not name.startswith("library.git/")}
 
     def _text(self, place: str, name: str) -> str:
         path = (self.mounted.lower if place == REAL else self.mounted.subtree(place)) / name

@@ -186,6 +186,24 @@ def test_work_that_was_kept_beside_can_be_merged_later(agents: Agents) -> None:
     assert git(place, "status", "--porcelain") == ""
 
 
+def test_work_that_the_real_repository_has_under_a_tag_is_still_merged(agents: Agents) -> None:
+    agents.branch("one", "two")
+    his = agents.commit("two", {"new": "new\n"}, "two's")
+    place = agents.work("two")
+    git(place, "tag", "release")
+    agents.keep("two")
+    assert commit_lower(agents.opened, ref="two", as_branches=True).conflicts == []
+    place = agents.work("one")
+    git(place, "switch", "-qc", "feature")
+    commit(place, {"b": "B\n"}, "one's")
+    agents.keep("one")
+    assert agents.merge("two", into="one").said == ["two: 1 commit to feature, merged"]
+    place = shown(agents, "one")
+    assert his in git(place, "rev-list", "feature").split()
+    assert (place / "new").read_text() == "new\n"
+    assert git(place, "status", "--porcelain") == ""
+
+
 def test_what_ours_had_staged_where_they_committed_comes_unstaged(agents: Agents) -> None:
     agents.branch("one", "two")
     place = agents.work("one")
