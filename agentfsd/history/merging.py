@@ -170,6 +170,7 @@ def _attempt(
             result.how = "merged"
             if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
                 result.leave(name, target, conflicts)
+                workshops.forget_merge()
                 continue
             if now is ours or now.read_only:
                 now = held.enter_context(overlay.trees.scratch(now))

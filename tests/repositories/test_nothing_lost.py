@@ -165,6 +165,23 @@ def test_a_source_that_is_left_out_takes_nothing_from_the_next_one(agents: Agent
     assert git(place, "status", "--porcelain") == ""
 
 
+def test_a_source_that_is_left_out_lends_no_object_to_the_next_one(agents: Agents) -> None:
+    """The tree of the second source's merge is one that only the first source has."""
+    agents.commit("one", {"a": "one\n"}, "one's")
+    place = agents.work("two")
+    git(place, "switch", "-qc", "side")
+    commit(place, {"a": "one\n", "b": "three\n"}, "as merged")
+    git(place, "switch", "-q", "main")
+    commit(place, {"a": "two\n"}, "two's")
+    agents.keep("two")
+    agents.commit("three", {"b": "three\n"}, "three's")
+    merged = agents.merge("two", "three", into="one", leave_conflicting=True)
+    assert (merged.merged, merged.left) == (["three"], ["two"])
+    place = shown(agents, "one")
+    assert git(place, "status", "--porcelain") == ""
+    assert (place / "b").read_text() == "three\n"
+
+
 def test_what_is_kept_beside_is_not_replaced_by_what_is_kept_later(agents: Agents) -> None:
     tips = []
     for text in ("first", "second"):
