@@ -15,9 +15,7 @@ UNKNOWN = b"?"  # stands for a content that is not kept: nothing is equal to it
 
 
 class Before(Protocol):
-    """The common state. ``trees`` are the trees whose object files belong to it."""
-
-    trees: tuple[Tree, ...]
+    """The common state."""
 
     def text(self, path: bytes) -> bytes | None:
         """Return a file's content; None if there was no file."""
@@ -37,7 +35,6 @@ class TreeBefore:
     """
 
     def __init__(self, tree: Tree, theirs: Tree, ours: Tree) -> None:
-        self.trees: tuple[Tree, ...] = (tree,)
         self._tree, self._theirs, self._seen = tree, theirs, SeenNames(theirs)
         self._ours, self._seen_by_ours = ours, SeenNames(ours)
 
@@ -103,7 +100,6 @@ class OriginBefore:
     """
 
     def __init__(self, lower: Tree, branch: Tree, row: Callable[[bytes], OriginRow | None]) -> None:
-        self.trees: tuple[Tree, ...] = ()
         self._lower, self._branch, self._row = lower, branch, row
 
     def text(self, path: bytes) -> bytes | None:

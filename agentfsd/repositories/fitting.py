@@ -259,7 +259,7 @@ class _Fitter:
         self._fitted.decided |= {join(self._path, name) for name in inside if kind_of(name) in _OURS_ALONE}
 
     def _join(self, inside: set[bytes], manner: Manner) -> Generator[Progress, None, Joined]:
-        trees = [*self._sides.base.trees, self._sides.ours, self._sides.theirs]
+        trees = [self._sides.ours, self._sides.theirs]  # not the base: what only it has would be missing in the result
         workshop = self._workshops.at(self._path, self._ours.format)
         bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
         lowers = gathering.lower_objects(self._parts, trees, self._path)

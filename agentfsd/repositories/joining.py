@@ -196,7 +196,7 @@ class Joiner:
         has done so though we may know the commits under another name, such as a tag.
         """
         was = self._base.refs.get(self._theirs.branch, b"")
-        if was not in (b"", UNKNOWN, commit) and not was.startswith(b"ref: ") and self._commits.is_ancestor(was, commit):
+        if was not in (b"", UNKNOWN, commit) and not was.startswith(b"ref: ") and not self._commits.is_new(was, {commit}):
             return True
         kept = b"refs/heads/agentfsd/" + part_of_ref(self._manner.names[1]) + b"/"
         refs = itertools.chain(self._base.refs.items(), self._ours.refs.items())

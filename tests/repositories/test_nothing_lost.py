@@ -182,6 +182,21 @@ def test_a_source_that_is_left_out_lends_no_object_to_the_next_one(agents: Agent
     assert (place / "b").read_text() == "three\n"
 
 
+def test_objects_that_both_sides_have_thrown_away_are_made_again(agents: Agents) -> None:
+    """The tree of the merge is one that only the state from which both have started has."""
+    agents.commit("three", {"a": "one\n", "b": "two\n"}, "as merged")
+    for name, file in (("of-three", "a"), ("of-three-too", "b")):
+        agents.opened.overlay.branches.create(name, "three")
+        place = agents.work(name)
+        git(place, "reset", "-q", "--hard", "HEAD~1")
+        git(place, "reflog", "expire", "--expire=now", "--all")
+        git(place, "gc", "-q", "--prune=now")
+        commit(place, {file: "one\n" if file == "a" else "two\n"}, name)
+        agents.keep(name)
+    assert agents.merge("of-three-too", into="of-three").conflicts == []
+    assert git(shown(agents, "of-three"), "status", "--porcelain") == ""
+
+
 def test_what_is_kept_beside_is_not_replaced_by_what_is_kept_later(agents: Agents) -> None:
     tips = []
     for text in ("first", "second"):
