@@ -77,7 +77,7 @@ class TreeBefore:
         yield made
 
     def _has_moved_beneath_ours(self, path: bytes) -> bool:
-        """Return whether the lower has got something else at *path* since *ours* changed it, and the common state shows that.
+        """Return whether the common state shows what the lower has got at *path* since *ours* changed or hid it.
 
         *theirs* shows it too, or has a copy of its own: a branch in use keeps what it has committed.
         """
@@ -85,6 +85,8 @@ class TreeBefore:
         if shown is not None and shown.has_own_data:
             return False
         mine, row, now = reading.at(self._ours, path), self._seen_by_ours.row(path), origin.now_in_lower(self._ours, path)
+        if row is None and mine is None:
+            return not self._seen_by_ours.was_removed(path)
         if row is None:
             return mine is not None and mine.has_own_data and now != NO_LOWER
         return origin.identity_of(row) != now

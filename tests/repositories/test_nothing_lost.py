@@ -77,6 +77,25 @@ def test_a_ref_that_the_branch_packed_after_the_real_repository_got_one_of_that_
     assert {mine, his} <= set(git(agents.lower, "rev-list", "--all").split())
 
 
+def test_a_ref_that_the_target_never_saw_is_none_that_it_deleted(agents: Agents) -> None:
+    """The target has packed its refs, and shows no directory of theirs; the source has packed what came there later, too."""
+    git(agents.lower, "branch", "topic/early")
+    place = agents.work("one")
+    git(place, "pack-refs", "--all")
+    agents.keep("one")
+    git(agents.lower, "branch", "topic/later")
+    agents.commit("two", {"b": "B\n"}, "two's")
+    place = agents.work("two")
+    git(place, "pack-refs", "--all")
+    agents.keep("two")
+    assert agents.merge("two", into="one").conflicts == []
+    agents.commit("one", {"a": "A\n"}, "one's")
+    assert agents.merge("one", into="two").conflicts == []
+    assert git(shown(agents, "two"), "for-each-ref", "--format=%(refname:short)", "refs/heads/topic").split() == [
+        "topic/early", "topic/later",
+    ]  # fmt: skip
+
+
 # -- working files of a commit into the real directory
 
 
