@@ -57,7 +57,7 @@ class Look:
             if line.startswith("@"):
                 part = line[1:]
                 parts[part] = []
-            else:
+            elif part:  # before it, `agentfsd run` may have said something
                 parts[part].append(line)
         if "end" not in parts:
             made.wrong.append("no answer")
