@@ -166,6 +166,7 @@ def _attempt(
             base = since.base(base_layer, now)
             outcome = yield from merge(workshops, overlay.parts, base, theirs, rules, wanted, (target, name))
             if known and not (outcome.steps or outcome.conflicts):
+                workshops.forget_merge()
                 continue
             result.how = "merged"
             if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
