@@ -6,8 +6,6 @@ docs/explanation/git-histories.md has the rules. This module sees names and obje
 joined_history.py has what it is told and what it answers.
 """
 
-import itertools
-
 from agentfsd.repositories.before import UNKNOWN
 from agentfsd.repositories.commits import Clash, Commits, Entry, MergedTrees, Unrelated
 from agentfsd.repositories.joined_history import REAL_DIRECTORY, Joined, Manner, MovedRef
@@ -199,7 +197,7 @@ class Joiner:
         if was not in (b"", UNKNOWN, commit) and not was.startswith(b"ref: ") and not self._commits.is_new(was, {commit}):
             return True
         kept = b"refs/heads/agentfsd/" + part_of_ref(self._manner.names[1]) + b"/"
-        refs = itertools.chain(self._base.refs.items(), self._ours.refs.items())
+        refs = self._base.refs.items()  # not ours: a branch that we have got under its own name is not merged by that
         known = {value for name, value in refs if not name.startswith(kept) and not value.startswith(b"ref: ")}
         known |= {side.resolve(b"HEAD") for side in (self._base, self._ours)} | {self.joined.now}
         return self._commits.is_new(commit, known - {b"", UNKNOWN})
