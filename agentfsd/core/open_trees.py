@@ -149,6 +149,19 @@ class OpenTrees:
                 del state.pins[layer]
 
     @contextmanager
+    def writable_at(self, layer: int) -> Iterator[Tree]:
+        """Open a sealed layer in order to add rows to it. What it shows must stay the same, since others show it, too.
+
+        A tree in memory that has rows of that layer does not notice.
+        """
+        opened = next((tree for tree in self._state.trees.values() if tree.head == layer), None)
+        if opened is not None:
+            yield opened
+        else:
+            with self.pinned(layer, read_only=False) as tree:
+                yield tree
+
+    @contextmanager
     def scratch(self, base: Tree) -> Iterator[Tree]:
         """Open a writable view above a frozen one.
 

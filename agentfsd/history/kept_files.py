@@ -1,54 +1,169 @@
-"""Keeps for other branches what a commit takes out of the lower while they still read it from there."""
+"""Keeps for other branches and for snapshots what a commit takes out of the lower while they still read it from there.
 
-from collections.abc import Generator, Iterable
+A file or directory that a branch has only renamed is read from its old path in the lower. A renamed file is kept in sealed layers
+as well, since snapshots and the common states of later merges show it. No names can be added to a sealed layer: what is in a
+renamed directory is kept for branches only.
+"""
+
+import stat
+from collections.abc import Generator, Iterator, Mapping
+from typing import NamedTuple
 
 from agentfsd.core import copyup, hard_links
+from agentfsd.core.inode import NO_LOWER
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Inode, Tree
-from agentfsd.lower.commit_plan import ABSENT, Put, Remove, Step
+from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.history.commit import Plan
+from agentfsd.history.paths import directories_above
+from agentfsd.lower.commit_plan import ABSENT, Put, Remove
+from agentfsd.metadata import layer_rows
+from agentfsd.metadata.rows import LowerUse
+from agentfsd.types import Lower
+
+Progress = Generator[tuple[int, int, str], None, None]
 
 
-def keep_for_others(overlay: Overlay, branch_id: str, steps: Iterable[Step]) -> Generator[tuple[int, int, str], None, None]:
-    """Copy files of the lower up in branches that have moved them, before a commit removes or replaces them.
+def keep_for_others(overlay: Overlay, branch_id: str, committed: Tree, plan: Plan) -> Progress:
+    """Copy up what other branches and snapshots have moved, before a commit removes or replaces it in the lower.
 
-    A file that a branch has only renamed is read from its old path in the lower. Call this before the first step is taken; it
-    yields (done, total, what).
+    Call this before the first step is taken. It yields (done, total, what).
 
     Args:
         overlay: The overlay.
-        branch_id: The branch that is committed. It keeps nothing: settling.py adapts it.
-        steps: What the commit does.
+        branch_id: The branch that is committed. Its newest state keeps nothing: settling.py adapts it.
+        committed: The frozen tree that is committed.
+        plan: What the commit does.
     """
+    going = _going(committed.lower, plan)
+    moving = _moving(committed, plan)
+    uses = {use for use in overlay.store.uses_of_lower() if going.concern(use)}
+    done = {committed.head}
+    for other in overlay.trees.branch_ids() if uses else ():
+        tree = overlay.trees.of_branch(other)
+        done.add(tree.head)
+        if other != branch_id:
+            yield from _keep(tree, uses, going, moving)
+    files = {use for use in uses if not use.is_directory}
+    for layer in sorted({use.layer for use in files} - done, reverse=True):
+        if layer in layer_rows.parents(overlay.store):  # else freed since
+            with overlay.trees.writable_at(layer) as tree:
+                yield from _keep(tree, files, going, moving)
+
+
+class _Going(NamedTuple):
+    """What leaves the lower.
+
+    Attributes:
+        removed: Paths that go with everything in them.
+        replaced: Paths of files that others replace.
+        above: The directories above all *removed*.
+    """
+
+    removed: set[bytes]
+    replaced: set[bytes]
+    above: set[bytes]
+
+    def takes(self, path: bytes) -> bool:
+        """Return whether a path goes."""
+        return path in self.removed or not self.removed.isdisjoint(directories_above(path))
+
+    def concern(self, use: LowerUse) -> bool:
+        """Return whether a stored file or directory may read something that goes."""
+        return self.takes(use.path) or use.path in (self.above if use.is_directory else self.replaced)
+
+
+def _going(lower: Lower, plan: Plan) -> _Going:
     removed, replaced = set[bytes](), set[bytes]()
-    for step in steps:
+    for step in plan.steps:
         if isinstance(step, Remove):
             removed.add(step.path)
         elif isinstance(step, Put) and step.expected != ABSENT:
-            replaced.add(step.path)
-    read = [(number, path) for number, path in overlay.store.files_of_lower() if path in replaced or _is_below(path, removed)]
-    for other in overlay.trees.branch_ids() if read else ():
-        if other == branch_id:
-            continue
-        tree = overlay.trees.of_branch(other)
-        for done, (number, path) in enumerate(read):
-            inode = tree.find_stored(number)
-            if inode is not None and not inode.has_own_data and inode.lower_path == path:
-                _keep(tree, inode, path, also_there=path not in replaced)
-            yield done, len(read), "keeping what other branches moved"
+            (removed if _is_directory(lower, step.path) else replaced).add(step.path)
+    return _Going(removed, replaced, {above for path in removed for above in directories_above(path)})
 
 
-def _is_below(path: bytes, tops: set[bytes]) -> bool:
-    parts = path.split(b"/")
-    return any(b"/".join(parts[:depth]) in tops for depth in range(1, len(parts) + 1))
+def _is_directory(lower: Lower, path: bytes) -> bool:
+    try:
+        return stat.S_ISDIR(lower.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
-def _keep(tree: Tree, inode: Inode, path: bytes, *, also_there: bool) -> None:
-    """Give a file a content of its own. *also_there*: also if the branch shows it at its path in the lower."""
+def _moving(committed: Tree, plan: Plan) -> dict[bytes, bytes]:
+    """Return what the lower has at another path after the commit, as it is now: the new path by the old one."""
+    moving = {}
+    for one in plan.same:
+        inode = committed.stored(one.inode) if one.inode else None
+        if one.source is not None and one.source != one.path and (inode is None or not inode.has_own_data):
+            moving[one.source] = one.path
+    return moving
+
+
+def _keep(tree: Tree, uses: set[LowerUse], going: _Going, moving: Mapping[bytes, bytes]) -> Progress:
+    shown = sorted(use for use in uses if use.layer in tree.chain)
+    for done, use in enumerate(shown):
+        inode = tree.find_stored(use.id)
+        if inode is not None and not inode.has_own_data and inode.lower_path == use.path:
+            for path in _names(tree, inode):
+                if use.is_directory and path != use.path:
+                    yield from _keep_directory(inode, going, moving)
+                elif not use.is_directory and (path != use.path or use.path not in going.replaced):
+                    copyup.own_content(inode)
+                    break
+        yield done, len(shown), "keeping what other branches moved"
+
+
+def _names(tree: Tree, inode: Inode) -> Iterator[bytes]:
     for name in hard_links.stored(tree, inode.id):
         try:
             shown = tree.walk(name)
         except OSError:
             continue
-        if shown is inode and (also_there or name != path):
-            copyup.own_content(inode)
-            return
+        if shown is inode:
+            yield name
+
+
+def _keep_directory(directory: Inode, going: _Going, moving: Mapping[bytes, bytes]) -> Progress:
+    """Keep what goes of a directory that was moved."""
+    path, tree = directory.lower_path, directory.tree
+    assert path is not None
+    if going.takes(path):
+        yield from _keep_all(directory, moving.get(path), moving)
+        return
+    for gone in sorted(going.removed):
+        if gone.startswith(path + b"/"):
+            node: Inode | None = directory
+            for name in gone[len(path) + 1 :].split(b"/"):
+                node = tree.find(node, name) if node is not None and node.is_dir else None
+            if node is not None and node.lower_path == gone:
+                yield from _keep_all(node, None, moving)
+
+
+def _keep_all(inode: Inode, later: bytes | None, moving: Mapping[bytes, bytes]) -> Progress:
+    """Keep a file, or a directory and everything that it shows of the lower.
+
+    Args:
+        inode: What goes.
+        later: The path at which this tree shows what the lower has there after the commit; None if there is none.
+        moving: See _moving().
+    """
+    tree, path = inode.tree, inode.lower_path
+    if path is None or inode.has_own_data or (later is not None and not inode.is_dir):
+        return
+    if inode.is_file:
+        copyup.own_content(inode)
+    elif later is None:
+        with tree.store.transaction() as tx:
+            copyup.materialize(tx, inode)
+    yield 0, 0, "keeping what other branches moved"
+    if not inode.is_dir:
+        return
+    for name in tree.names(inode):
+        child = tree.find(inode, name)
+        if child is not None and child.lower_path == join(path, name):
+            moved = join(later, name) if later is not None else None
+            yield from _keep_all(child, moved if moved == moving.get(child.lower_path) else None, moving)
+    if later is None:  # what the lower gets at this path some day is another directory
+        with tree.store.transaction() as tx:
+            tx.set(inode, lower_path=None, lower=NO_LOWER)
+            copyup.save(tx, inode)

@@ -112,9 +112,10 @@ def moved_refs(theirs: Tree, our_changes: dict[bytes, EntryPair]) -> dict[bytes,
 def _moved(theirs: Tree, pair: EntryPair) -> bool:
     """Return whether *theirs* has what the lower has got at a path since our side changed it.
 
-    It shows the lower there, or has a copy of its own: a branch in use keeps what it has committed.
+    It shows the lower there, or has a copy of its own: a branch in use keeps what it has committed. Our side may have removed the
+    path, as git does with a ref that it packs.
     """
-    if pair.within is None or pair.new is None:
+    if pair.within is None or (pair.new is None and pair.within.lower_path is None):
         return False
     shown, name = at(theirs, pair.path), pair.path.rpartition(b"/")[2]
     if shown is None or (shown.has_own_data and not _is_copy(shown, pair.old)):

@@ -166,10 +166,12 @@ def _attempt(
             base = since.base(base_layer, now)
             outcome = yield from merge(workshops, overlay.parts, base, theirs, rules, wanted, (target, name))
             if known and not (outcome.steps or outcome.conflicts):
+                workshops.forget_merge()
                 continue
             result.how = "merged"
             if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
                 result.leave(name, target, conflicts)
+                workshops.forget_merge()
                 continue
             if now is ours or now.read_only:
                 now = held.enter_context(overlay.trees.scratch(now))

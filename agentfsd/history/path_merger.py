@@ -21,7 +21,7 @@ from agentfsd.history import renames, text_merge
 from agentfsd.history.git_file_rules import git_favor, is_in_git
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.objects import Objects
-from agentfsd.repositories.commits import Clash
+from agentfsd.repositories.commits import NEW_NAMES, Clash
 from agentfsd.repositories.merge_attributes import BY_LINES, FileRule
 from agentfsd.repositories.reading import at
 
@@ -54,7 +54,7 @@ class PathMerger:
     def add_settled(self, settled: Iterable[Clash]) -> None:
         """Note which conflicts between commits were decided, and which files got markers."""
         for path, kind, _ in settled:
-            if self._rules.favor and kind == "rename/delete":
+            if self._rules.favor and kind in NEW_NAMES:
                 self.outcome.decided.append(MergeDecision(path, kind, ""))
             elif self._rules.favor:
                 self._note_decision(path, kind)

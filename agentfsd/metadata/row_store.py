@@ -20,7 +20,7 @@ from agentfsd.metadata.database import Database
 from agentfsd.metadata.database_refusals import damaged, no_room, unreadable, why_not_written
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.reserve import Reserve
-from agentfsd.metadata.rows import InodeRow
+from agentfsd.metadata.rows import InodeRow, LowerUse
 from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
 from agentfsd.metadata.transaction import Transaction
 
@@ -357,12 +357,13 @@ class Store:
         """Return the inodes that stand for lower objects with several names, in any layer."""
         return [row[0] for row in self.db.execute("SELECT DISTINCT id FROM inode WHERE linked = 1")]
 
-    def files_of_lower(self) -> set[tuple[int, bytes]]:
-        """Return (inode id, path in the lower) of each stored file, in any layer, whose data is still the lower's."""
+    def uses_of_lower(self) -> list[LowerUse]:
+        """Return the stored files whose data is still the lower's, and the directories of the lower, in each live layer."""
         query = (
-            "SELECT id, lower_path FROM inode WHERE lower_path IS NOT NULL AND content = 0 AND nlink > 0 AND mode & 61440 = 32768"
+            "SELECT inode.id, inode.layer, lower_path, mode & 61440 = 16384 FROM inode JOIN layer ON layer.id = inode.layer "
+            "WHERE lower_path IS NOT NULL AND content = 0 AND nlink > 0 AND mode & 61440 IN (16384, 32768) AND NOT dead"
         )
-        return {(number, path) for number, path in self.db.execute(query)}
+        return [LowerUse(number, layer, path, bool(is_dir)) for number, layer, path, is_dir in self.db.execute(query)]
 
     def directories_of_lower(self, path: bytes) -> list[int]:
         """Return the inodes of directories that show a directory of the lower, in any layer. It reads the whole table."""

@@ -37,6 +37,15 @@ class InodeRow(NamedTuple):
     linked: int
 
 
+class LowerUse(NamedTuple):
+    """A file's data, or a directory's other names, that a stored inode of one layer reads from *path* in the lower."""
+
+    id: int
+    layer: int
+    path: bytes
+    is_directory: bool
+
+
 class BranchRow(NamedTuple):
     """A branch, column by column as schema.py explains them."""
 

@@ -15,9 +15,7 @@ UNKNOWN = b"?"  # stands for a content that is not kept: nothing is equal to it
 
 
 class Before(Protocol):
-    """The common state. ``trees`` are the trees whose object files belong to it."""
-
-    trees: tuple[Tree, ...]
+    """The common state."""
 
     def text(self, path: bytes) -> bytes | None:
         """Return a file's content; None if there was no file."""
@@ -37,7 +35,6 @@ class TreeBefore:
     """
 
     def __init__(self, tree: Tree, theirs: Tree, ours: Tree) -> None:
-        self.trees: tuple[Tree, ...] = (tree,)
         self._tree, self._theirs, self._seen = tree, theirs, SeenNames(theirs)
         self._ours, self._seen_by_ours = ours, SeenNames(ours)
 
@@ -80,7 +77,7 @@ class TreeBefore:
         yield made
 
     def _has_moved_beneath_ours(self, path: bytes) -> bool:
-        """Return whether the lower has got something else at *path* since *ours* changed it, and the common state shows that.
+        """Return whether the common state shows what the lower has got at *path* since *ours* changed or hid it.
 
         *theirs* shows it too, or has a copy of its own: a branch in use keeps what it has committed.
         """
@@ -88,6 +85,8 @@ class TreeBefore:
         if shown is not None and shown.has_own_data:
             return False
         mine, row, now = reading.at(self._ours, path), self._seen_by_ours.row(path), origin.now_in_lower(self._ours, path)
+        if row is None and mine is None:
+            return not self._seen_by_ours.was_removed(path)
         if row is None:
             return mine is not None and mine.has_own_data and now != NO_LOWER
         return origin.identity_of(row) != now
@@ -103,7 +102,6 @@ class OriginBefore:
     """
 
     def __init__(self, lower: Tree, branch: Tree, row: Callable[[bytes], OriginRow | None]) -> None:
-        self.trees: tuple[Tree, ...] = ()
         self._lower, self._branch, self._row = lower, branch, row
 
     def text(self, path: bytes) -> bytes | None:

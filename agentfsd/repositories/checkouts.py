@@ -51,12 +51,15 @@ class TrackedFiles:
         mine: What our side changed, by path.
         his: What the other side changed, by path.
         work_tree: The directory that holds the tracked files.
+        like: A file of the repository. A file that neither side has gets its owner.
     """
 
     def __init__(
-        self, ours: Tree, theirs: Tree, mine: Mapping[bytes, EntryPair], his: Mapping[bytes, EntryPair], work_tree: bytes
+        self, ours: Tree, theirs: Tree, mine: Mapping[bytes, EntryPair], his: Mapping[bytes, EntryPair], work_tree: bytes,
+        like: Inode,
     ) -> None:  # fmt: skip
         self._ours, self._theirs, self._mine, self._his, self._work_tree = ours, theirs, mine, his, work_tree
+        self._like = like
 
     def decide(self, joined: Joined) -> Iterator[CheckoutDecision | None]:
         """Decide about each file by git's result. Yields None for a file that is left to the plain merge."""
@@ -95,9 +98,24 @@ class TrackedFiles:
         if not result.oid or (result == two and theirs_as_committed):
             return CheckoutDecision(path, False, theirs if result.oid else None, found=found)
         like = ours or theirs
-        if like is None or result.oid not in joined.contents:
+        if like is None:  # git has put a new file of one side into the directory to which the other side moved all others
+            moved = self._same_elsewhere(result, joined)
+            if moved is not None:
+                return CheckoutDecision(path, False, moved, found=found)
+            like = self._like
+        if result.oid not in joined.contents or not (like.is_file and result.mode.startswith(b"100")):
             return None
         return CheckoutDecision(path, False, like, joined.contents[result.oid], _look(like, result), found)
+
+    def _same_elsewhere(self, entry: Entry, joined: Joined) -> Inode | None:
+        """Find a file with the content and mode of *entry* that a side has at a path where the result has none."""
+        for tree, differences in ((self._theirs, joined.to_theirs), (self._ours, joined.to_ours)):
+            for name, difference in differences.items():
+                if difference.old == entry and not difference.new.oid:
+                    inode = reading.at(tree, join(self._work_tree, name))
+                    if is_as(inode, entry):
+                        return inode
+        return None
 
 
 def _entries(from_ours: Difference | None, from_theirs: Difference | None) -> tuple[Entry, Entry, Entry]:

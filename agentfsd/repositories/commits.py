@@ -16,6 +16,7 @@ _KINDS = {
     "contents": "content", "file/directory": "type", "distinct types": "type", "distinct modes": "type",
     "rename involved in collision": "rename/add",
 }  # fmt: skip
+NEW_NAMES = ("rename/delete", "file location")  # the kinds of conflicts about a name that only one side has, and no side deleted
 _UNREADABLE = re.compile(r"(?:Could not read|bad object|missing commit) ([0-9a-f]{40,64})")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # what git takes for a branch's name, and nothing else
 
@@ -58,7 +59,8 @@ class MergedTrees:
     Attributes:
         stages: The entries of a conflict by path and stage (1 base, 2 ours, 3 theirs).
         whole: The paths among these that are not merged by lines.
-        moved: The paths among these to which one side renamed what the other one deleted.
+        moved: The paths among these to which one side renamed what the other one deleted, or to which git moved a new file,
+            since the other side renamed its directory.
         twice: What each side renamed to a name of its own: the old path, ours and theirs.
         sides: The two commits.
     """
@@ -281,7 +283,7 @@ class Commits:
                 clashes |= {path: Clash(path, "binary", _IN_WORDS["binary"]) for path in paths}
             elif match := _CONFLICT.match(text):
                 kind = _KINDS.get(match[1], match[1])
-                merged.moved |= {*paths} & merged.stages.keys() if kind == "rename/delete" else set()
+                merged.moved |= {*paths} & merged.stages.keys() if kind in NEW_NAMES else set()
                 merged.twice += [(paths[0], paths[1], paths[2])] if kind == "rename/rename" and len(paths) == 3 else []
                 for path in paths:
                     clashes.setdefault(path, Clash(path, kind, _IN_WORDS.get(kind, match[2].strip())))
@@ -290,15 +292,16 @@ class Commits:
     def settle(self, merged: MergedTrees, favor: str, *, keep_names: bool = False) -> bytes:
         """Return the tree of a merge in which *favor* (ours, theirs or union) decides the conflicts.
 
-        What one side renamed and the other one deleted stays: neither has deleted the new name. What each side renamed to a name
-        of its own gets the favoured one; with *keep_names* our file stays at its name, too, as it is.
+        What one side renamed and the other one deleted stays: neither has deleted the new name. So does a new file in a directory
+        that the other side renamed. What each side renamed to a name of its own gets the favoured one; with *keep_names* our file
+        stays at its name, too, as it is.
         """
         lines, without_markers = [], self._without_markers(merged, favor)
         kept = {mine for _, mine, _ in merged.twice} if keep_names and favor == "theirs" else set()
         for path, stages in {**merged.stages, **without_markers}.items():
             if path in kept:
                 entry = self._entry_at(merged.sides[0], path)
-            elif path in merged.moved:
+            elif path in merged.moved and not {2, 3} <= stages.keys():
                 entry = stages.get(2) or stages.get(3) or NOTHING
             elif path in merged.whole:
                 entry = stages.get(3 if favor == "theirs" else 2, NOTHING)

@@ -235,14 +235,14 @@ class _Fitter:
 
     def _leave_to_git(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
         """Has nobody else report conflicts of files that both sides have as they committed them: git has told its own."""
-        checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)
+        checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree, self._like)
         for path in checkout.as_committed(joined):
             if path is not None:
                 self._fitted.decided.add(path)
             yield 0, 0, "repositories"
 
     def _take_files(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
-        checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree)
+        checkout = TrackedFiles(self._sides.ours, self._sides.theirs, self._mine, self._his, work_tree, self._like)
         differences = itertools.chain(joined.to_ours.items(), joined.to_theirs.items())
         self._fitted.committed |= {join(work_tree, name) for name, difference in differences if difference.new.oid}
         for decision in checkout.decide(joined):
@@ -259,7 +259,7 @@ class _Fitter:
         self._fitted.decided |= {join(self._path, name) for name in inside if kind_of(name) in _OURS_ALONE}
 
     def _join(self, inside: set[bytes], manner: Manner) -> Generator[Progress, None, Joined]:
-        trees = [*self._sides.base.trees, self._sides.ours, self._sides.theirs]
+        trees = [self._sides.ours, self._sides.theirs]  # not the base: what only it has would be missing in the result
         workshop = self._workshops.at(self._path, self._ours.format)
         bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
         lowers = gathering.lower_objects(self._parts, trees, self._path)

@@ -47,6 +47,11 @@ class Workshops:
         self._made[database] = Workshop(self.place, form)
         return self._made[database]
 
+    def forget_merge(self) -> None:
+        """Forget the objects of the latest merge in each repository: the target does not get them."""
+        for workshop in self._made.values():
+            workshop.forget_merge()
+
 
 def bundle_of(trees: Iterable[Tree], path: bytes, known: Container[bytes] = ()) -> Generator[Progress, None, Bundle]:
     """Collect the object files that trees have of their own.

@@ -6,8 +6,6 @@ docs/explanation/git-histories.md has the rules. This module sees names and obje
 joined_history.py has what it is told and what it answers.
 """
 
-import itertools
-
 from agentfsd.repositories.before import UNKNOWN
 from agentfsd.repositories.commits import Clash, Commits, Entry, MergedTrees, Unrelated
 from agentfsd.repositories.joined_history import REAL_DIRECTORY, Joined, Manner, MovedRef
@@ -192,10 +190,14 @@ class Joiner:
     def _is_new_work(self, commit: bytes) -> bool:
         """Return whether the other side made this commit. If not, it only checked out a commit that existed before.
 
-        What an earlier merge kept beside, under the other side's name, was not merged yet.
+        What an earlier merge kept beside, under the other side's name, was not merged yet. If it has moved its branch forward, it
+        has done so though we may know the commits under another name, such as a tag.
         """
+        was = self._base.refs.get(self._theirs.branch, b"")
+        if was not in (b"", UNKNOWN, commit) and not was.startswith(b"ref: ") and not self._commits.is_new(was, {commit}):
+            return True
         kept = b"refs/heads/agentfsd/" + part_of_ref(self._manner.names[1]) + b"/"
-        refs = itertools.chain(self._base.refs.items(), self._ours.refs.items())
+        refs = self._base.refs.items()  # not ours: a branch that we have got under its own name is not merged by that
         known = {value for name, value in refs if not name.startswith(kept) and not value.startswith(b"ref: ")}
         known |= {side.resolve(b"HEAD") for side in (self._base, self._ours)} | {self.joined.now}
         return self._commits.is_new(commit, known - {b"", UNKNOWN})

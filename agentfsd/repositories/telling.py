@@ -5,12 +5,13 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from agentfsd.core.tree import Parts, Tree, join
-from agentfsd.repositories import reading
+from agentfsd.repositories import ignored_files, reading
 from agentfsd.repositories.checkouts import is_as
 from agentfsd.repositories.commits import NOTHING, Commits, Difference
 from agentfsd.repositories.fitting import work_tree_in
 from agentfsd.repositories.gathering import bundle_of, lower_objects, workplace
 from agentfsd.repositories.git_database_paths import Finder, is_internal
+from agentfsd.repositories.merge_attributes import by_repository
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.workshop import GitFailed, Workshop, aside
 
@@ -29,7 +30,7 @@ class Told(NamedTuple):
         ahead: The number of new commits.
         behind: The number of commits that the git branch had before and lacks now.
         refs: Other refs that changed.
-        uncommitted: The number of changed files that differ from the newest commit.
+        uncommitted: The number of changed files that differ from the newest commit, without those that git ignores.
     """
 
     path: bytes
@@ -77,14 +78,14 @@ def tell(parts: Parts, old: Tree, new: Tree, changed: Iterable[bytes]) -> Genera
                 yield 0, 0, "reading refs"
             sides.append(made)
         if sides[1].head and not sides[1].reftable:
-            told = yield from _tell(parts, old, new, sides[0], sides[1], changed)
+            told = yield from _tell(parts, old, new, sides[0], sides[1], changed, finder)
             if told is not None and (told.ahead or told.behind or told.refs or told.uncommitted):
                 repositories.append(told)
     return repositories
 
 
 def _tell(
-    parts: Parts, old: Tree, new: Tree, was: GitDatabase, now: GitDatabase, changed: list[bytes]
+    parts: Parts, old: Tree, new: Tree, was: GitDatabase, now: GitDatabase, changed: list[bytes], finder: Finder
 ) -> Generator[Progress, None, Told | None]:  # fmt: skip
     bundle = yield from bundle_of((old, new), now.path)
     lowers = lower_objects(parts, (old, new), now.path)
@@ -106,16 +107,20 @@ def _tell(
         return None
     lines, (behind, ahead), committed = looked
     work_tree = work_tree_in(new, now.path)
-    uncommitted = 0
+    uncommitted = list[bytes]()
     for path in _files(old, new, changed) if work_tree is not None and not now.bare else ():
-        uncommitted += _is_uncommitted(old, new, path, work_tree or b"", committed)
+        if _is_uncommitted(old, new, path, work_tree or b"", committed):
+            uncommitted.append(path)
         yield 0, 0, "comparing with commits"
+    uncommitted = [path for path in _own_files(new, uncommitted, work_tree or b"") if not _is_in_database(finder, path)]
+    ignored = (yield from ignored_files.find(workplace(parts), (new,), uncommitted)) if uncommitted else ()
     names = {*was.refs, *now.refs} - {now.branch}
     refs = sorted(_short(name) for name in names if was.refs.get(name) != now.refs.get(name))
-    commits = tuple((line[:40].decode(), line[41:].decode("utf-8", "replace")) for line in lines)
+    parted = (line.partition(b" ") for line in lines)
+    commits = tuple((oid.decode(), title.decode("utf-8", "replace")) for oid, _, title in parted)
     branch = _short(now.branch) if now.branch else "HEAD"
     path = work_tree if work_tree is not None and not now.bare else now.path
-    return Told(path, branch, commits, ahead, behind, tuple(refs), uncommitted)
+    return Told(path, branch, commits, ahead, behind, tuple(refs), len(uncommitted) - len(ignored))
 
 
 def _look(workshop: Workshop, before: bytes, after: bytes) -> tuple[list[bytes], tuple[int, int], dict[bytes, Difference]]:
@@ -146,6 +151,16 @@ def _files(old: Tree, new: Tree, changed: Iterable[bytes]) -> Iterator[bytes]:
         directory = reading.at(new, path)
         if directory is not None and directory.is_dir and reading.at(old, path) is None:
             todo += [join(path, name) for name in new.names(directory)]
+
+
+def _own_files(tree: Tree, paths: list[bytes], work_tree: bytes) -> list[bytes]:
+    """Return the paths that are in no other repository or linked worktree below the work tree."""
+    return by_repository(tree, paths).get(work_tree, []) if reading.has(tree, join(work_tree, b".git")) else paths
+
+
+def _is_in_database(finder: Finder, path: bytes) -> bool:
+    directory = path.rpartition(b"/")[0]
+    return bool(directory) and finder.member(directory) is not None
 
 
 def _is_uncommitted(old: Tree, new: Tree, path: bytes, work_tree: bytes, committed: dict[bytes, Difference]) -> bool:

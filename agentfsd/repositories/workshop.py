@@ -83,8 +83,8 @@ class IgnoreFiles(NamedTuple):
 class Workshop:
     """A bare repository in a temporary directory; a context manager that removes it. Only one thread at a time may use it.
 
-    It can serve several merges, one after the other; begin() starts each. An object that was collected for an earlier merge, or
-    made in it, is visible in a later one only if that one's trees have it.
+    It can serve several merges, one after the other; begin() starts each. What was collected for an earlier merge, or made in it,
+    is visible in a later one: git does not write what it sees. So call forget_merge() after a merge whose result is not used.
     """
 
     def __init__(
@@ -104,6 +104,7 @@ class Workshop:
         self._lowers: dict[bytes, str] = {}
         self._raw: dict[bytes, bytes] = {}
         self._visible: set[str] = set()
+        self._latest = ""  # the directory of objects that were collected for the latest merge
         self.known: dict[bytes, str] = {}  # where an object file is, by its path below an objects directory
         self.pack: Pack | None = None
         self.has_attributes = False
@@ -221,8 +222,15 @@ class Workshop:
             os.symlink(b"/proc/self/fd/%d" % fd, os.path.join(have, name))
         whole = [name for name, data in bundle.contents.items() if not is_loose(name) or self._is_whole(name, data)]
         self._raw.update((name, bundle.contents[name]) for name in whole if is_loose(name))
+        self._latest = os.fsdecode(have)
         self.known |= dict.fromkeys([*whole, *given], os.fsdecode(have))
         self._see({os.fsdecode(have), *(self.known[name] for name in bundle.seen if name in self.known)}, lowers)
+
+    def forget_merge(self) -> None:
+        """Forget the objects that were collected for the latest merge and made in it, because its result is not used."""
+        for path in [path for path, directory in self.known.items() if directory in (self._latest, self.objects)]:
+            del self.known[path]
+            self._raw.pop(path, None)
 
     def _is_whole(self, path: bytes, raw: bytes) -> bool:
         found = inflate(raw, self.form)

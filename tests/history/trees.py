@@ -266,7 +266,7 @@ def commit_lower(
         found = plan(opened, tree, wanted, rule, name=ref, as_branches=as_branches)
         if found.conflicts or not found.steps:
             return found
-        list(keep_for_others(opened.overlay, branch_id, found.steps))
+        list(keep_for_others(opened.overlay, branch_id, tree, found))
         journal = opened.base / "commit"
         journal.mkdir(exist_ok=True)
         made = commit_writer.stage(opened.lower, str(journal), found.steps, note={})

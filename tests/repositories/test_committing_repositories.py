@@ -47,6 +47,18 @@ def test_the_second_agent_is_refused_then_merged(agents: Agents) -> None:
     assert sorted(path.name for path in (agents.lower / "docs").iterdir()) == ["one.md", "two.md"]
 
 
+def test_work_that_the_real_repository_has_as_a_branch_beside_is_still_merged(agents: Agents) -> None:
+    agents.branch("one")
+    place = agents.work("one")
+    git(place, "switch", "-qc", "feature")
+    his = commit(place, {"new": "new\n"}, "one's")
+    agents.keep("one")
+    git(agents.lower, "fetch", "-q", str(place), "feature:feature")
+    assert kinds(agents, "one", "merge") == []
+    assert git(agents.lower, "rev-parse", "main") == his
+    assert git(agents.lower, "status", "--porcelain") == ""
+
+
 def test_what_a_person_committed_meanwhile_stays(agents: Agents) -> None:
     agents.branch("one")
     his = agents.commit("one", {"text": MANY.replace("line 3\n", "three\n")}, "one's")

@@ -68,8 +68,11 @@ def test_markers_leave_a_merge_that_git_knows(agents: Agents) -> None:
     assert git(place, "rev-parse", "HEAD", "MERGE_HEAD").split() == [tip, his]
     assert (place / "text").read_text() == lines(l3="<<<<<<< one\none\n=======\ntwo\n>>>>>>> two", l9="mine")
     assert [line.split()[2] for line in git(place, "ls-files", "-u").splitlines()] == ["1", "2", "3"]
-    (place / "text").write_text(lines(l3="both"))
-    git(place, "commit", "-qam", "merged")
+    (agents.base / "both").write_text(lines(l3="both"))
+    settings = f"mergetool.it.cmd=cp {agents.base}/both $MERGED", "mergetool.it.trustExitCode=true"
+    git(place, "-c", settings[0], "-c", settings[1], "mergetool", "-y", "--tool=it")
+    git(place, "commit", "-qm", "merged")
+    assert git(place, "show", "HEAD:text") == lines(l3="both").rstrip("\n")
     assert git(place, "rev-list", "--parents", "-n1", "HEAD").split()[1:] == [tip, his]
 
 
@@ -182,6 +185,24 @@ def test_work_that_was_kept_beside_can_be_merged_later(agents: Agents) -> None:
     assert agents.merge("two", into="one").said == ["two: 1 commit to main, merged"]
     place = shown(agents, "one")
     assert his in git(place, "rev-list", "main").split()
+    assert (place / "new").read_text() == "new\n"
+    assert git(place, "status", "--porcelain") == ""
+
+
+def test_work_that_the_real_repository_has_under_a_tag_is_still_merged(agents: Agents) -> None:
+    agents.branch("one", "two")
+    his = agents.commit("two", {"new": "new\n"}, "two's")
+    place = agents.work("two")
+    git(place, "tag", "release")
+    agents.keep("two")
+    assert commit_lower(agents.opened, ref="two", as_branches=True).conflicts == []
+    place = agents.work("one")
+    git(place, "switch", "-qc", "feature")
+    commit(place, {"b": "B\n"}, "one's")
+    agents.keep("one")
+    assert agents.merge("two", into="one").said == ["two: 1 commit to feature, merged"]
+    place = shown(agents, "one")
+    assert his in git(place, "rev-list", "feature").split()
     assert (place / "new").read_text() == "new\n"
     assert git(place, "status", "--porcelain") == ""
 
@@ -302,6 +323,40 @@ def test_a_lock_and_a_rebase_under_way_are_honoured(agents: Agents) -> None:
     agents.keep("two")
     found = agents.merge("two", into="one").conflicts
     assert [(conflict.path, conflict.kind) for conflict in found] == [(b".git", "under-way")]
+
+
+UNDER_WAY = {
+    "merge side": "merge --abort", "cherry-pick side": "cherry-pick --abort", "revert --no-commit HEAD": "revert --abort",
+    "rebase side": "rebase --abort", "bisect start HEAD HEAD~1": "bisect reset", "cherry-pick side HEAD": "cherry-pick --abort",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", UNDER_WAY)
+def test_what_git_is_in_the_middle_of_stays_where_it_is(agents: Agents, command: str) -> None:
+    agents.branch("one", "two", "busy")
+    agents.commit("one", {"a": "A\n"}, "one's")
+    tip = agents.commit("two", {"a": "two\n"}, "two's")
+    place = agents.work("busy")
+    git(place, "switch", "-qc", "side")
+    commit(place, {"text": lines(l3="side")}, "on the side")
+    git(place, "switch", "-q", "main")
+    his = commit(place, {"text": lines(l3="main")}, "busy one's")
+    git(place, *command.split(), check=False)
+    agents.keep("busy")
+    from_busy, into_busy = agents.merge("busy", into="one").conflicts, agents.merge("two", into="busy").conflicts
+    assert [(found.path, found.kind) for found in (*from_busy, *into_busy)] == [(b".git", "under-way"), (b".git", "repository")]
+    assert all(f"`agentfsd run -b busy -- git {UNDER_WAY[command]}`" in found.message for found in (*from_busy, *into_busy))
+    for rule in ("merge", "force"):
+        assert [found.path for found in commit_lower(agents.opened, ref="busy", rule=rule).conflicts] == [b".git"]
+    place = agents.work("busy")
+    git(place, "update-index", "-q", "--refresh", check=False)  # the copy has other inodes
+    git(place, *UNDER_WAY[command].split())
+    agents.keep("busy")
+    merged = agents.merge("busy", "two", into="one", leave_conflicting=True)
+    assert (merged.merged, [found.kind for found in merged.conflicts]) == (["busy"], ["content"])
+    commits = git(shown(agents, "one"), "rev-list", "--all").split()
+    assert his in commits
+    assert tip not in commits
 
 
 def test_nothing_that_a_workspace_names_is_run(agents: Agents, tmp_path: Path) -> None:

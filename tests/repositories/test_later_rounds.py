@@ -167,9 +167,14 @@ def test_an_unfinished_merge_does_not_reach_the_real_directory(agents: Agents) -
     assert (agents.lower / "a").read_text() == "both\n"
 
 
-def test_a_branch_takes_over_what_a_person_has_committed(agents: Agents) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_branch_takes_over_what_a_person_has_committed(agents: Agents, packed: bool) -> None:
     """The branch ``all`` shows the real directory, as ``main`` does."""
     agents.commit("one", {"a": "one\n"}, "one's")
+    if packed:
+        place = agents.work("one")
+        git(place, "gc", "-q")
+        agents.keep("one")
     theirs = commit(agents.lower, {"b": "person\n", "new": "new\n"}, "person's")
     assert agents.merge("all", into="one").said == ["all: 1 commit to main, merged"]
     place = agents.work("one")

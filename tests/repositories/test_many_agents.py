@@ -1,11 +1,12 @@
 """The recipe for many agents through a real mount, and what `diff`, `run` and `commit` say of commits."""
 
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.mounted import Mounted
-from tests.repositories.agents import git, start
+from tests.repositories.agents import commit, git, start
 
 IDENTITY = (
     "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@x GIT_COMMITTER_NAME=A GIT_COMMITTER_EMAIL=a@x GIT_CONFIG_GLOBAL=/dev/null; "
@@ -50,6 +51,27 @@ def test_agents_that_commit_are_merged_and_committed(tmp_path: Path, make_mount:
     titles = git(mounted.lower, "log", "--format=%s", "--no-merges").splitlines()
     assert sorted(titles) == [*(f"Work of {name}" for name in names), "start"]
     assert sorted(path.name for path in (mounted.lower / "docs").iterdir()) == [f"{name}.md" for name in names]
+
+
+def test_a_commit_that_meets_a_persons_is_refused_with_two_commands_that_settle_it(
+    tmp_path: Path, make_mount: Callable[..., Mounted]
+) -> None:
+    lower = tmp_path / "lower"
+    start(lower, {"a": "a"})
+    mounted = make_mount(lower)
+    for name in ("one", "two"):
+        work(mounted, name, {name: name}, f"Work of {name}")
+    persons = commit(lower, {"person": "person"}, "A person's")
+    for name, option in (("one", "--as-branches"), ("two", "--merge")):
+        refused = mounted.cli("commit", name, check=False)
+        assert refused.returncode == 1
+        commands = re.findall(r"`agentfsd (commit [^`]*)`", refused.stderr)
+        assert [command.split()[-1] for command in commands] == ["--merge", "--as-branches"]
+        assert git(lower, "rev-parse", "main") == persons
+        mounted.cli(*next(command for command in commands if option in command).split())
+    assert git(lower, "log", "-1", "--format=%s", "agentfsd/one/main") == "Work of one"
+    assert git(lower, "log", "--format=%s", "--no-merges", "main").splitlines() == ["A person's", "Work of two", "start"]
+    assert git(lower, "status", "--porcelain") == ""
 
 
 def test_an_index_that_git_refreshed_at_the_mount_point_is_no_change_to_build_on(

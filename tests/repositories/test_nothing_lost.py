@@ -77,6 +77,25 @@ def test_a_ref_that_the_branch_packed_after_the_real_repository_got_one_of_that_
     assert {mine, his} <= set(git(agents.lower, "rev-list", "--all").split())
 
 
+def test_a_ref_that_the_target_never_saw_is_none_that_it_deleted(agents: Agents) -> None:
+    """The target has packed its refs, and shows no directory of theirs; the source has packed what came there later, too."""
+    git(agents.lower, "branch", "topic/early")
+    place = agents.work("one")
+    git(place, "pack-refs", "--all")
+    agents.keep("one")
+    git(agents.lower, "branch", "topic/later")
+    agents.commit("two", {"b": "B\n"}, "two's")
+    place = agents.work("two")
+    git(place, "pack-refs", "--all")
+    agents.keep("two")
+    assert agents.merge("two", into="one").conflicts == []
+    agents.commit("one", {"a": "A\n"}, "one's")
+    assert agents.merge("one", into="two").conflicts == []
+    assert git(shown(agents, "two"), "for-each-ref", "--format=%(refname:short)", "refs/heads/topic").split() == [
+        "topic/early", "topic/later",
+    ]  # fmt: skip
+
+
 # -- working files of a commit into the real directory
 
 
@@ -165,6 +184,38 @@ def test_a_source_that_is_left_out_takes_nothing_from_the_next_one(agents: Agent
     assert git(place, "status", "--porcelain") == ""
 
 
+def test_a_source_that_is_left_out_lends_no_object_to_the_next_one(agents: Agents) -> None:
+    """The tree of the second source's merge is one that only the first source has."""
+    agents.commit("one", {"a": "one\n"}, "one's")
+    place = agents.work("two")
+    git(place, "switch", "-qc", "side")
+    commit(place, {"a": "one\n", "b": "three\n"}, "as merged")
+    git(place, "switch", "-q", "main")
+    commit(place, {"a": "two\n"}, "two's")
+    agents.keep("two")
+    agents.commit("three", {"b": "three\n"}, "three's")
+    merged = agents.merge("two", "three", into="one", leave_conflicting=True)
+    assert (merged.merged, merged.left) == (["three"], ["two"])
+    place = shown(agents, "one")
+    assert git(place, "status", "--porcelain") == ""
+    assert (place / "b").read_text() == "three\n"
+
+
+def test_objects_that_both_sides_have_thrown_away_are_made_again(agents: Agents) -> None:
+    """The tree of the merge is one that only the state from which both have started has."""
+    agents.commit("three", {"a": "one\n", "b": "two\n"}, "as merged")
+    for name, file in (("of-three", "a"), ("of-three-too", "b")):
+        agents.opened.overlay.branches.create(name, "three")
+        place = agents.work(name)
+        git(place, "reset", "-q", "--hard", "HEAD~1")
+        git(place, "reflog", "expire", "--expire=now", "--all")
+        git(place, "gc", "-q", "--prune=now")
+        commit(place, {file: "one\n" if file == "a" else "two\n"}, name)
+        agents.keep(name)
+    assert agents.merge("of-three-too", into="of-three").conflicts == []
+    assert git(shown(agents, "of-three"), "status", "--porcelain") == ""
+
+
 def test_what_is_kept_beside_is_not_replaced_by_what_is_kept_later(agents: Agents) -> None:
     tips = []
     for text in ("first", "second"):
@@ -189,6 +240,45 @@ def test_a_moved_file_stays_whose_source_another_branch_removes(agents: Agents) 
     place = shown(agents, "one")
     assert [(place / name).read_text() for name in ("moved", "also")] == ["a\n", "c\n"]
     assert not (place / "a").exists()
+
+
+def rename(agents: Agents, name: str, old: bytes, new: bytes) -> None:
+    """By rename(2), which copies nothing."""
+    tree = agents.opened.tree(name)
+    directory_entries.rename(tree, tree.root, old, tree.root, new)
+    agents.commit(name, {}, f"moves of {name}")
+
+
+def test_a_branch_that_renamed_a_file_takes_over_the_merge_that_brought_it_to_the_real_directory(agents: Agents) -> None:
+    rename(agents, "one", b"a", b"moved")
+    agents.opened.overlay.snapshots.create("one", "before")
+    agents.commit("two", {"b": "B\n"}, "two's")
+    assert agents.merge("two", "one", into="three").conflicts == []
+    into_lower(agents, "three")
+    assert agents.merge("three", into="one").conflicts == []
+    place = shown(agents, "one")
+    assert git(place, "status", "--porcelain") == ""
+    assert (place / "moved").read_text() == "a\n"
+    assert agents.opened.read("moved", "before") == b"a\n"
+    assert agents.opened.overlay.fsck() == []
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_renamed_directory_keeps_what_another_branch_removes_there(agents: Agents, whole: bool) -> None:
+    commit(agents.lower, {"docs/deep/d": "d\n"}, "person's")
+    (agents.lower / "docs" / "deep" / "link").symlink_to("d")
+    commit(agents.lower, {}, "person's link")
+    rename(agents, "one", b"docs", b"papers")
+    place = agents.work("two")
+    git(place, "rm", "-q", "-r", "docs" if whole else "docs/c")
+    git(place, "commit", "-qm", "two's")
+    agents.keep("two")
+    into_lower(agents, "two")
+    commit(agents.lower, {"docs/later": "of somebody else\n"}, "person's later")
+    place = shown(agents, "one")
+    assert [(place / "papers" / name).read_text() for name in ("c", "deep/d", "deep/link")] == ["c\n", "d\n", "d\n"]
+    assert (place / "papers" / "later").exists() != whole  # the real directory's docs is another one then
+    assert agents.opened.overlay.fsck() == []
 
 
 # -- linked worktrees

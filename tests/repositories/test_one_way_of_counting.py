@@ -7,6 +7,8 @@ from pathlib import Path
 
 from agentfs_client import locate
 from agentfs_files import BranchFilesystem
+from agentfs_files.integrations.mcp.mcp_history import DiffWithPatch
+from agentfs_files.integrations.mcp.mcp_tool import Workspace
 from agentfsd.cli.command_base import converse
 from agentfsd.web.overlay_model import LiveOverlay
 from tests.mounted import Mounted, agentfsd
@@ -73,6 +75,10 @@ def test_all_commands_say_the_same_number(tmp_path: Path, make_mount: Callable[.
         diff, git = files.diff_with_git()
         assert GIT.fullmatch(git[0])
         assert not [path for path in (*diff.added, *diff.modified, *diff.deleted) if ".git" in path]
+        tool = DiffWithPatch().run(Workspace(files))
+        assert (tool.git, tool.added, tool.modified, tool.deleted) == (git, diff.added, diff.modified, diff.deleted)
+        assert not GIT.search(tool.content.partition("\n")[2])
+        assert ".git/" in DiffWithPatch(all=True).run(Workspace(files)).content
     pages = LiveOverlay(lambda: converse(lambda: locate.find(str(mounted.path))))
     on_page = pages.changed("work")
     said["pages"] = on_page.added + on_page.modified + on_page.deleted

@@ -173,3 +173,24 @@ def test_a_forced_commit_removes_no_name_that_a_person_gave(agents: Agents) -> N
     expected = edited(8, "two").splitlines(True)
     expected[15] = "one's\n"
     assert (agents.lower / "of-two").read_text() == "".join(expected)
+
+
+@pytest.mark.parametrize("how", ["ours", "theirs", "markers", "force"])
+def test_a_new_file_in_a_directory_that_the_other_side_renamed_is_where_git_has_put_it(tmp_path: Path, how: str) -> None:
+    agents = Agents(tmp_path)
+    start(agents.lower, {"src/old": "".join(LINES), "text": "text\n"})
+    agents.branch("one", "two")
+    agents.commit("two", {"src/new": "two's\n"}, "two's")
+    moved = {"src/old": None, "lib/old": "".join(LINES)}
+    if how == "force":
+        commit(agents.lower, moved, "moves")
+        assert commit_lower(agents.opened, ref="two", rule="force").conflicts == []
+        place = agents.lower
+    else:
+        agents.commit("one", moved, "moves")
+        rules = Rules(markers=True) if how == "markers" else Rules(favor=how)  # type: ignore[arg-type]
+        assert agents.merge("two", into="one", rules=rules).conflicts == []
+        place = agents.work("one")
+    assert (place / "lib" / "new").read_text() == "two's\n"
+    assert git(place, "status", "--porcelain") in ("", "UA lib/new")
+    agents.close()

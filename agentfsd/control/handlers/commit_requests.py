@@ -77,7 +77,7 @@ async def _commit_to_lower(
                 how = "lower" if plan.steps else "nothing"
                 planned = _as_merged(plan, how, plan.conflicts, branch.name, into)
                 return merge_reply(planned, into, internal=request.internal)
-            await drive(keep_for_others(services.overlay, branch.id, plan.steps), context)
+            await drive(keep_for_others(services.overlay, branch.id, tree, plan), context)
             partial = bool(wanted or request.as_branches or plan.ignored)
             conflicts = await _write(services, plan, branch, tree, partial, context)
             if not conflicts:
