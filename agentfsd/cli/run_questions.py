@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 
 from agentfs_client import locate, wire
-from agentfs_client.errors import AgentFSError, NotFoundError
+from agentfs_client.errors import AgentFSError, DaemonGoneError, NotFoundError
 from agentfsd.cli import path_answers
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
@@ -41,6 +41,7 @@ class RunQuestions:
     """
 
     def __init__(self, mount: locate.Mount, branch: str, run_pid: int) -> None:
+        self._mount = mount
         self._daemon, self._watching = mount.connect(), mount.connect()
         self._branch, self._run_pid = branch, run_pid
         self._passed: set[int] = set()  # of other runs, or left to others
@@ -105,6 +106,9 @@ class RunQuestions:
             return printing.printable(path_answers.answer(self._daemon, question.id, allow, lasts))
         except NotFoundError as exc:  # it came too late
             return printing.printable(exc.message)
+        except DaemonGoneError:  # the next daemon asks again what was not answered
+            self._daemon = self._mount.connect()
+            return "the daemon was killed: it asks again unless it had taken the answer"
 
     def _ask_program(self, question: wire.PathQuestion) -> bool:
         """Have the person's program ask: 0 allows once, any other exit code denies. False if there is none."""

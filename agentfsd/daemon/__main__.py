@@ -106,6 +106,7 @@ def main() -> int:
         if fd >= 0:
             os.set_inheritable(fd, False)
     descriptors.raise_descriptor_limit()
+    descriptors.collect_seldom()  # programs may be waiting for what is loaded now
     faulthandler.enable()  # a service manager's SIGABRT then logs where the daemon hung
     signal.signal(signal.SIGIO, signal.SIG_IGN)  # a process opened a file on which we hold a lease to find out whether it is open
     try:

@@ -45,6 +45,7 @@ class Succession:
         self._be_answered, self._publish, self._commit, self._idle = be_answered, publish, commit, idle
         self._log_path = log_path
         self._successor: Successor | None = None
+        self._is_replacing = False
         self._is_ready = trio.Event()
         self._has_begun = False
 
@@ -105,10 +106,19 @@ class Succession:
         if self.why_not:
             message = f"this daemon cannot be replaced while it serves: {self.why_not}"
             raise Refusal(errno.EOPNOTSUPP, "not-restartable", message, "unmount, and mount again")
-        if self._successor is not None:
+        if self._is_replacing:
             raise Refusal(errno.EBUSY, "being-replaced", "this daemon is being replaced already", "wait for that")
+        try:
+            self._commit()  # which comes again at the end, when whoever asks could not be told that the disk is full
+        except (OSError, sqlite3.Error) as exc:
+            hint = "this one goes on; it needs room for its state directory"
+            raise Refusal(errno.EIO, "not-replaced", f"the metadata cannot be committed: {exc}", hint) from exc
         keeper_pid, log_path = self._holders.keeper_pid, self._log_path
-        self._successor = await trio.to_thread.run_sync(Successor.start, self._kept, keeper_pid, log_path)
+        self._is_replacing = True
+        try:
+            self._successor = await trio.to_thread.run_sync(Successor.start, self._kept, keeper_pid, log_path)
+        finally:
+            self._is_replacing = self._successor is not None
         self._is_ready.set()
 
     async def hand_over(self) -> None:
@@ -129,6 +139,7 @@ class Succession:
         try:
             self._commit()
             next_pid = self._successor.pid
+            self._holders.succeeded_by(next_pid)
             self._successor.take_over(
                 self._kept, link.connection if link is not None else None, lambda: self._manager.succeeded_by(next_pid)
             )
@@ -139,4 +150,5 @@ class Succession:
         assert self._successor is not None
         log.error("this daemon is not replaced: %s", why)
         self._successor.give_up()
-        self._successor = None
+        self._successor, self._is_replacing = None, False
+        self._holders.serving()

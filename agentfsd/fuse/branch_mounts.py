@@ -175,8 +175,12 @@ class BranchMounts:
         fd = self._kept.take(_SERVER)
         if fd is not None:
             self._server = _Conversation(socket.socket(fileno=fd))
-        if keeper is not None:
+        if keeper is None:
+            return
+        try:
             self._use(keeper, keeper_pid)
+        except OSError:  # it was killed, too: start() starts another one
+            self.keeper, self.keeper_pid = None, 0
 
     def _use(self, keeper: KeeperLink, pid: int) -> None:
         self.keeper, self.keeper_pid = keeper, pid
@@ -217,6 +221,12 @@ class BranchMounts:
         if self.keeper is not None:
             with contextlib.suppress(OSError):
                 self.keeper.serving()
+
+    def succeeded_by(self, pid: int) -> None:
+        """Tell the keeper, if there is one, that another process takes over, and is to be killed if it does not come to serve."""
+        if self.keeper is not None:
+            with contextlib.suppress(OSError):
+                self.keeper.succeeded_by(pid)
 
     def alive(self) -> None:
         """Tell the keeper, if there is one, that the daemon answers; and of descriptors that it could not be told of. OSError."""

@@ -38,12 +38,9 @@ class HeldNames:
             self._ledger.drop_later(places)
         return held
 
-    def take_over(self, name: bytes, at: int) -> None:
-        """Take a name over from the daemon before. *at*: its record; 0: the record of a node says so."""
-        if name in self._at:
-            self._ledger.drop(at)
-        else:
-            self._at[name] = at
+    def take_over(self, names: dict[bytes, int]) -> None:
+        """Take names over from the daemon before, each with its record; 0: the record of a node says so."""
+        self._at = names
 
     def take_all(self) -> set[bytes]:
         """Take out all names; return them. The caller must expire them."""

@@ -98,6 +98,9 @@ class Keeper:
             self._drop(name)
         elif action == "serving":
             self._serves(message["pid"])
+        elif action == "succeeded":
+            self._starting_s, self._silent_s, self._killed_s = 0.0, None, None
+            self._watch(int(message["pid"]))
         elif action == "alive":
             self._silent_s, self._killed_s = 0.0, None
         return action != "end"

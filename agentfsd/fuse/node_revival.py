@@ -49,14 +49,24 @@ class RevivedNodes:
 
     def read(self, records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
         """Take over all records of nodes; return the others."""
-        held, orders, bound, others = [], [], [], []
-        for record in records:
-            kind, node_id = record.kind, record.words[0]
-            if kind == kinds.TREE:
+        orders, bound, others = [], [], []
+        held: defaultdict[int, dict[bytes, int]] = defaultdict(dict)  # by node: names, and where their records are
+        name_kind, file_kind, files = kinds.HELD_NAME, kinds.FILE, self._files
+        for record in records:  # programs wait meanwhile, perhaps for 100,000 files
+            at, kind, words, payload = record
+            node_id = words[0]
+            if kind == file_kind:
+                files[node_id] = record
+                held[words[2]].setdefault(payload.partition(b"\0")[0], 0)
+            elif kind == name_kind:
+                names = held[node_id]
+                if names.get(payload):
+                    self._records.ledger.drop(at)
+                else:
+                    names[payload] = at
+            elif kind == kinds.TREE:
                 self._trees[node_id] = record.payload.decode()
                 self._records.tree_is(self._trees[node_id], node_id)
-            elif kind == kinds.FILE:
-                self._files[node_id] = record
             elif kind in (kinds.DIRECTORY, kinds.VIEW_ROOT, kinds.VIRTUAL):
                 self._note_directory(record)
             elif kind == kinds.GONE:
@@ -64,8 +74,6 @@ class RevivedNodes:
                 self._records.gone_at(node_id, record.at)
             elif kind == kinds.BOUND:
                 bound.append(record)
-            elif kind == kinds.HELD_NAME:
-                held.append(record)
             elif kind == kinds.ORDER:
                 orders.append(record)
             else:
@@ -82,7 +90,7 @@ class RevivedNodes:
         if older is not None:
             self._records.ledger.drop(older.at)
 
-    def _enter(self, bound: list[LedgerRecord], held: list[LedgerRecord], orders: list[LedgerRecord]) -> None:
+    def _enter(self, bound: list[LedgerRecord], held: dict[int, dict[bytes, int]], orders: list[LedgerRecord]) -> None:
         for record in bound:
             self._bound[record.words[0]].append(self._trees.get(record.words[5], ""))
             self._records.bound_at(record.words[0], record.at)
@@ -96,14 +104,11 @@ class RevivedNodes:
             if isinstance(node, DirNode):
                 node.order = record.payload.split(b"\0")
                 self._records.ordered_at(node.id, record.at)
-        for record in held:
-            self._hold(record.words[0], record.payload, record.at)
-        for number, record in self._files.items():
-            self._hold(record.words[2], record.payload.partition(b"\0")[0], 0)
-            if number in self._gone:
-                self._gone_by_ino[self._trees.get(record.words[5], ""), record.words[4]] = number
-            else:
-                self._by_ino[self._trees.get(record.words[5], ""), record.words[4]] = number
+        for number, names in held.items():
+            self._hold(number, names)
+        for number, (_, _, (_, _, _, _, ino, tree_number), _) in self._files.items():
+            by_ino = self._gone_by_ino if number in self._gone else self._by_ino
+            by_ino[self._trees.get(tree_number, ""), ino] = number
 
     def _leave_named(self) -> None:
         """Drop what was recorded of files that have a name: O_TMPFILE files that got one, and files whose removal failed."""
@@ -129,11 +134,14 @@ class RevivedNodes:
             if tree is not None and content:
                 tree.doomed[content] += 1
 
-    def _hold(self, directory_id: int, name: bytes, at: int) -> None:
-        node = self._table.root if directory_id == ROOT_NODE else self._node(directory_id)
-        if isinstance(node, DirNode) and name:
-            node.names.take_over(name, at)
-        else:
+    def _hold(self, directory_id: int, names: dict[bytes, int]) -> None:
+        """Take over the names in a directory."""
+        node = self._node(directory_id)
+        self._records.ledger.drop(names.pop(b"", 0))
+        if isinstance(node, DirNode):
+            node.names.take_over(names)
+            return
+        for at in names.values():
             self._records.ledger.drop(at)
 
     # -- directories

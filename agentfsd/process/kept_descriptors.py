@@ -169,6 +169,10 @@ class KeeperLink:
         """Report that this process serves, and is to be replaced if it ends. OSError."""
         send(self.connection, {"do": "serving", "pid": os.getpid()})
 
+    def succeeded_by(self, pid: int) -> None:
+        """Report that another process takes over from this one, and will serve. OSError."""
+        send(self.connection, {"do": "succeeded", "pid": pid})
+
     def alive(self) -> None:
         """Report that this process answers. Once it has, the keeper replaces it if it stops to report. OSError."""
         send(self.connection, {"do": "alive"})

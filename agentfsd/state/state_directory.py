@@ -21,6 +21,7 @@ from agentfsd.domain_errors import Refusal
 
 RUN_OVERLAY = "run-"  # what the names of the directories of such runs in ``overlays`` begin with, before a branch's id
 ENDING_WAIT_S = 10.0
+_LOOK_S = 0.005  # programs may be waiting
 LOCK_WAIT_S = 0.5  # a stopping daemon still holds its lock for a moment
 
 _PF_EXITING = 0x4  # flag in /proc/PID/stat, linux/sched.h
@@ -164,7 +165,7 @@ def _take(fd: int, state: StateDirectory, is_ending: Callable[[DaemonRecord], bo
             limit_s = ENDING_WAIT_S if ends else LOCK_WAIT_S
             if time.monotonic() - begin >= limit_s:
                 raise _in_use(state) from None
-            time.sleep(0.02)
+            time.sleep(_LOOK_S)
         else:
             return
 

@@ -1,5 +1,6 @@
 """The terminal from which a run was started asks what its processes wait for, while nobody else uses it."""
 
+import errno
 import os
 import pty
 import re
@@ -10,10 +11,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from agentfs_client import locate, registry, wire
 from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError, gone
+from agentfsd.cli import run_questions
 from tests.mounted import AGENTFSD, Mounted, needs_fuse, needs_namespaces
 
 WAIT_S = 30
@@ -35,6 +41,15 @@ termios.tcsetattr(0, termios.TCSANOW, before)
 print("keys", keys.decode(), flush=True)
 sys.exit(waiting.wait())
 """
+
+
+def has_keeper(mounted: Mounted) -> registry.DaemonRecord:
+    """The record, once the next daemon would be started."""
+    deadline = time.monotonic() + WAIT_S
+    while not (mounted.record().serves() and mounted.record().keeper):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return mounted.record()
 
 
 class Screen:
@@ -204,6 +219,55 @@ def test_a_program_of_the_person_asks_beside_a_full_screen_program(
     run = screen(sys.executable, "-c", SCREEN).until("the plain" if code == 0 else "ermission " + shown).type("q").until("keys q")
     assert run.end() == code
     assert (tmp_path / "asked").read_text().startswith("confirm agentfsd: cat (")
+
+
+def test_the_next_daemon_asks_again(screen: Callable[..., Screen], shared: Mounted) -> None:
+    run = screen("cat", "plain").until(PROMPT)
+    pid = has_keeper(shared).pid
+    os.kill(pid, signal.SIGSTOP)
+    run.type("a\n")
+    time.sleep(READ_S)
+    os.kill(pid, signal.SIGKILL)
+    run.until(QUESTION).until(PROMPT).type("a\n").until("the plain text")
+    assert run.end() == 0
+
+
+class Conversation:
+    """A conversation with a daemon that asks, and then is killed or takes the answer."""
+
+    def __init__(self, pid: int, *numbers: int, is_killed: bool = False) -> None:
+        self._is_killed, self.answered = is_killed, False
+        self._asked = [
+            wire.PathQuestion(id=number, branch="b", pid=pid, command="cat", path="p", what="read", asked_ns=1)
+            for number in numbers
+        ]
+
+    def list_asks(self, *_: object, **__: object) -> list[wire.PathQuestion]:
+        if self.answered:
+            raise gone("the test ends", errno.ENOTCONN)
+        return self._asked
+
+    def answer_ask(self, number: int, **_: object) -> wire.PathQuestion:
+        assert number == self._asked[0].id
+        if self._is_killed:
+            raise gone("the daemon has ended", errno.EPIPE)
+        self.answered = True
+        return self._asked[0]
+
+
+def test_an_answer_that_a_killed_daemon_did_not_take_is_given_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTFS_ASKPASS", "true")
+    monkeypatch.setattr(run_questions, "RunTerminal", lambda pid: os.open("/dev/null/tty", os.O_RDWR))
+    with subprocess.Popen(["sleep", "20"]) as asker:
+        killed, watching = Conversation(asker.pid, 1, is_killed=True), Conversation(asker.pid, 1, 1001)
+        daemons = [killed, watching, following := Conversation(asker.pid, 1001)]
+        mount = cast(locate.Mount, SimpleNamespace(connect=lambda: daemons.pop(0)))
+        try:
+            with pytest.raises(AgentFSError, match="the test ends"):
+                run_questions.RunQuestions(mount, "b", os.getpid()).follow()
+        finally:
+            asker.kill()
+    assert following.answered
 
 
 def test_nothing_is_left_when_the_run_is_killed(screen: Callable[..., Screen], shared: Mounted) -> None:

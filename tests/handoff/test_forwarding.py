@@ -265,7 +265,9 @@ def test_a_branch_that_somebody_writes_past_is_not_merged_into(mounted: Mounted)
 
 
 def test_appends_through_the_mount_and_by_descriptors_lose_nothing(mounted: Mounted) -> None:
-    script = "import os, sys\nfor n in range(400): os.write(int(sys.argv[1]), sys.argv[2].encode() * 50 + b'\\n')"
+    """Lines of 64 bytes: the kernel sends an append that crosses a page in two parts, and others may come in between."""
+    line = "os.write(int(sys.argv[1]), sys.argv[2].encode() * 63 + b'\\n')"
+    script = f"import os, sys, time\nfor n in range(400): {line}; time.sleep(2e-5)"
     fd, _ = open_fd(mounted, "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     ours = open_on(mounted, "log", os.O_WRONLY | os.O_APPEND)
     writers = []
@@ -274,7 +276,7 @@ def test_appends_through_the_mount_and_by_descriptors_lose_nothing(mounted: Moun
         writers.append(subprocess.Popen([sys.executable, "-c", script, str(number), letter], pass_fds=[number]))
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     lines = (mounted.path / "log").read_text().splitlines()
-    assert sorted(lines) == sorted([letter * 50 for letter in "dme" for _ in range(400)])
+    assert sorted(lines) == sorted([letter * 63 for letter in "dme" for _ in range(400)])
 
 
 def test_what_is_given_up_is_closed_here_too(mounted: Mounted) -> None:

@@ -17,6 +17,7 @@ import pytest
 import agentfsd
 from agentfs_client import registry
 from agentfs_client.control import ControlClient
+from agentfsd.metadata.schema import SCHEMA_VERSION
 from tests.mounted import AGENTFSD, Mounted, needs_namespaces
 from tests.mounted import agentfsd as command
 from tests.rounds import rounds, seed
@@ -169,14 +170,16 @@ def test_lock_is_refused_in_the_other_view_all_the_time(mounted: Mounted, holds:
 
 
 OWNERS = """
-import fcntl, os, struct, sys
+import fcntl, os, select, struct, sys
 def lock(command, fd):
     fcntl.fcntl(fd, command, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0))
 fd = os.open("file", os.O_RDONLY)  # closing it does not tell the daemon of locks
 lock({"posix": fcntl.F_SETLK, "description": 37}[sys.argv[1]], fd)
 if os.fork() == 0:  # has the description, and outlives the process that has locked
     print("held", flush=True)
-    sys.stdin.read(1)
+    end = select.poll()
+    end.register(0, 0)  # until the other end is closed: what comes is for the parent
+    end.poll()
     os._exit(0)
 input()
 os._exit(0)
@@ -338,10 +341,20 @@ def test_keeper_that_cannot_start_a_daemon_tries_again(mounted: Mounted) -> None
     assert (mounted.path / "file").read_text() == "lower\n"
 
 
-def test_nothing_goes_on_where_that_was_not_wanted(tmp_path: Path, make_mount: Callable[..., Mounted]) -> None:
-    mounted = make_mount(None, "--no-restart")
-    assert "it is not started again: --no-restart" in mounted.cli("status").stdout
-    assert "cannot be replaced while it serves: --no-restart" in mounted.cli("restart", check=False).stderr
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--no-restart"], "--no-restart"),
+        (["--backstore", "memory"], "contents in memory go with the daemon"),
+        (["--session", "pyfuse3"], "pyfuse3 cannot go on with a connection"),
+    ],
+)
+def test_nothing_goes_on_where_it_cannot_or_shall_not(make_mount: Callable[..., Mounted], options: list[str], why: str) -> None:
+    if "pyfuse3" in options:
+        pytest.importorskip("pyfuse3")
+    mounted = make_mount(None, *options)
+    assert f"it is not started again: {why}" in mounted.cli("status").stdout
+    assert f"cannot be replaced while it serves: {why}" in mounted.cli("restart", check=False).stderr
     mounted.kill()
     with pytest.raises(OSError, match="not connected"):
         os.listdir(mounted.path)
@@ -377,6 +390,13 @@ def test_next_daemon_that_cannot_start_leaves_the_present_one(tmp_path: Path, mo
         (mounted.path / "new").write_text("served")
         assert mounted.record() == before
         module.write_text(good)
+        schema = installed / "agentfsd" / "metadata" / "schema.py"
+        newest = schema.read_text()
+        schema.write_text(newest.replace(f"SCHEMA_VERSION = {SCHEMA_VERSION}", f"SCHEMA_VERSION = {SCHEMA_VERSION - 1}"))
+        older = mounted.cli("restart", check=False).stderr
+        assert f"it knows schema {SCHEMA_VERSION - 1} of the state, which has schema {SCHEMA_VERSION}" in older
+        assert mounted.record() == before
+        schema.write_text(newest)
         (installed / "agentfsd" / "__init__.py").write_text('__version__ = "99.1"\n')
         assert "version 99.1" in mounted.cli("restart").stdout
         assert (mounted.path / "new").read_text() == "served"
