@@ -9,6 +9,7 @@ import stat
 from agentfs_host.copying import copy_content
 from agentfsd.core import copyup, inode_stat
 from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.origin import now_in_lower
 from agentfsd.core.tree import Inode, Tree, exists_in, join
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata.rows import is_whiteout
@@ -37,6 +38,7 @@ class LayerWriter:
         self._privileged, self._prefix = privileged, on_disk.prefix(privileged=privileged)
         self._linked: dict[int, bytes] = {}  # files with several names: inode id, the path of the first in the layer
         self._root = -1
+        self.copies: list[tuple[bytes, tuple[int, ...]]] = []  # what was copied from the lower: path, identity
 
     def write(self, place: str) -> None:
         """Write the layer into the empty directory *place*.
@@ -145,6 +147,8 @@ class LayerWriter:
         return on_disk.own_xattrs(where) == (inode.xattrs or {})
 
     def _copy(self, fd: int, name: bytes, inode: Inode) -> None:
+        if not inode.content and inode.lower_path is not None:
+            self.copies.append((inode.lower_path, now_in_lower(self._tree, inode.lower_path)))  # before it is read
         try:
             source = copyup.content_fd(inode)
         except DamagedContent:

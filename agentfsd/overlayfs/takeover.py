@@ -41,13 +41,13 @@ class UpperState:
     files: dict[int, int] = field(default_factory=dict)
     directories: dict[int, int] = field(default_factory=dict)
 
-    def all_known(self) -> Iterator[Known]:
-        """Yield everything that is known."""
-        todo = [self.known] if self.known is not None else []
+    def all_known(self) -> Iterator[tuple[bytes, Known]]:
+        """Yield everything that is known, with its path."""
+        todo = [(b"", self.known)] if self.known is not None else []
         while todo:
-            known = todo.pop()
-            yield known
-            todo += known.names.values()
+            path, known = todo.pop()
+            yield path, known
+            todo += [(join(path, name), each) for name, each in known.names.items()]
 
 
 class _Unrecognised(Exception):
