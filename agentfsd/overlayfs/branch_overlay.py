@@ -27,8 +27,9 @@ from agentfsd.overlayfs import on_disk, unlocking
 from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.state_writer import StateWriter
-from agentfsd.overlayfs.takeover import Takeover, UpperState
+from agentfsd.overlayfs.takeover import Takeover
 from agentfsd.overlayfs.upper_scan import Found, Known, signature
+from agentfsd.overlayfs.upper_state import UpperState
 
 _RECORD = "record.json"
 _COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it

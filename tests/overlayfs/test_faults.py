@@ -64,6 +64,16 @@ def test_a_stored_directory_and_one_of_the_lower_change_places(workspace: Worksp
     check(workspace)
 
 
+def test_a_directory_of_the_lower_leaves_one_that_was_renamed(workspace: Workspace) -> None:
+    workspace.begin()
+    workspace.shell("mv d empty/d")
+    workspace.look()
+    workspace.seal()
+    workspace.shell("mv empty/d/e a/e; mv a/b/f a/e/f; rm a/e/g")
+    workspace.look()
+    check(workspace)
+
+
 def test_times_of_directories_and_symlinks_are_those_of_the_run(workspace: Workspace) -> None:
     workspace.begin()
     workspace.shell("echo x > a/new; touch -h -d 2001-01-01 link; mv a/b d/b")
