@@ -124,14 +124,17 @@ class Daemon:
         )
         self.server = ControlSocketServer(self.service)
         self.branch_mounts = BranchMounts(config.state, self.kept)
-        self.homes = HomeMounts(self.branch_mounts, HomeLayerStore(self.state), self.bindings.is_in, self.kept)
+        self.homes = HomeMounts(
+            self.branch_mounts, HomeLayerStore(self.state), self.bindings.is_in, self.kept,
+            others=lambda: [record.pid for record in daemon_records.live_daemons()],
+        )  # fmt: skip
         options = frozenset({*config.mount_options, *(["allow_other"] if config.allow_other else [])})
         self.mount = FuseMount(
             self.overlay, self.bindings, ControlFile(self.service), self.watch, config.mountpoint, options, config.session,
             self.branch_mounts, self.kept,
         )  # fmt: skip
         self.overlays = RunOverlays(
-            self.branch_mounts, self.overlay, held.place.overlays, (config.lower, self.lower.root_fd), self.bindings,
+            self.branch_mounts, self.overlay, held.place, (config.lower, self.lower.root_fd), self.bindings,
             self.mount.options_in_force, self.kept,
         )  # fmt: skip
         self.views = DescriptorMounts(self.lower, config.lower, self.held.backstore, self.held.place.objects, self.kept)

@@ -124,7 +124,7 @@ def _known_to_git(url: str) -> pygit2.UserPass:
         raise pygit2.GitError("it wants a login, and there is no `git credential` to ask")
     done = subprocess.run(
         [program, "credential", "fill"], input=f"url={url}\n\n", capture_output=True, text=True, check=False,
-        env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+        env={**os.environ, "GIT_TERMINAL_PROMPT": "0"}, cwd="/",  # where no branch names a program for logins
     )  # fmt: skip
     said = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     if "username" not in said or "password" not in said:

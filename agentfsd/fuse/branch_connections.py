@@ -104,6 +104,7 @@ class BranchConnections:
             joined = run is not None
             if run is None:
                 run = await self._begin(branch_id, io)
+            run.used_s = time.monotonic()  # or sweep() could end it while we wait
             mount = await run.mount.copy()
             namespace = run.mount.user_namespace
             try:

@@ -87,10 +87,14 @@ class _Conversation:
 
 
 class HeldMount:
-    """A mount that a holder has. Its socket is kept for the next daemon under the name ``NAME.holder``."""
+    """A mount that a holder has. Its socket is kept for the next daemon under the name ``NAME.holder``.
+
+    ``holder_pid``: the process; 0 before the first copy().
+    """
 
     def __init__(self, holder: _Conversation, kept: KeptDescriptors, name: str) -> None:
         self._holder, self._kept, self._name = holder, kept, name
+        self.holder_pid = 0
         kept.keep(f"{name}.holder", holder.fileno())
 
     @property
@@ -100,7 +104,8 @@ class HeldMount:
 
     async def copy(self) -> int:
         """Make one more mount of it, for another namespace; return its descriptor. OSError."""
-        _, descriptors = await self._holder.ask({"op": COPY})
+        reply, descriptors = await self._holder.ask({"op": COPY})
+        self.holder_pid = reply.get("pid", 0)
         return descriptors[0]
 
     def close(self) -> None:

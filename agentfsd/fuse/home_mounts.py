@@ -7,11 +7,14 @@ anew for the first run of a branch, so that the run sees what the home directory
 import errno
 import logging
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 import trio
 
+from agentfs_host import mount_table
+from agentfs_host.mount_table import is_within
+from agentfsd import escape
 from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import HOMES, BranchMounts, HeldMount
 from agentfsd.linux import home_directory, home_layers
@@ -23,6 +26,7 @@ from agentfsd.types import HomeView
 log = logging.getLogger(__name__)
 
 _LOOKS, _LOOK_S = 50, 0.02
+_NAMED = 3  # how many mounts a message names
 _PREPARED = ("prepared.user", "prepared.mounts")  # names of kept descriptors
 
 
@@ -40,17 +44,20 @@ class HomeMounts:
         store: Where the layers are kept.
         is_in_use: Tells whether a process is bound to a branch.
         kept: What the next daemon gets.
+        others: Gives the process ids of the user's other daemons, which may have prepared earlier.
     """
 
     def __init__(
-        self, branch_mounts: BranchMounts, store: HomeLayerStore, is_in_use: Callable[[str], bool], kept: KeptDescriptors
-    ) -> None:
-        self._mounts, self._store, self._is_in_use, self._kept = branch_mounts, store, is_in_use, kept
+        self, branch_mounts: BranchMounts, store: HomeLayerStore, is_in_use: Callable[[str], bool], kept: KeptDescriptors,
+        others: Callable[[], Iterable[int]] = lambda: (),
+    ) -> None:  # fmt: skip
+        self._mounts, self._store, self._is_in_use, self._kept, self._others = branch_mounts, store, is_in_use, kept, others
         self._by_branch: dict[str, _Mounted] = {}
         self._turns: dict[str, trio.Lock] = {}
         self._looked_for: set[str] = set()  # branches whose layer no other daemon's run has mounted
         self._prepared: tuple[int, ...] = ()
-        self._prepared_home = self._why = ""
+        self._prepared_home = ""
+        self._in_the_way: tuple[str, list[str]] = ("", [])  # a home directory, and what was mounted in it before
 
     def prepare(self) -> None:
         """Prepare for an ordinary user. Call it before this daemon mounts anything, and before threads start.
@@ -67,12 +74,13 @@ class HomeMounts:
             return
         try:
             self._store.create()
-            self._prepared = home_layers.kept_by_child(home, self._store.path)
+            self._prepared = home_layers.kept_by_child(home, self._store.path, self._others())
             self._prepared_home = home
             for name, fd in zip(_PREPARED, self._prepared, strict=True):
                 self._kept.keep(name, fd)
         except OSError as exc:
-            log.info("no layers over %s: %s", home, _why_not(exc))
+            self._in_the_way = home, _mounted_in(home)
+            log.info("no layers over %s: %s", home, self._why_not(exc, home))
 
     def resume(self) -> None:
         """Go on with the layers that the daemon before had mounted."""
@@ -97,13 +105,21 @@ class HomeMounts:
             try:
                 if mounted is None or mounted.mount.is_lost:
                     mounted = self._by_branch[branch_id] = await self._mount(branch_id, home)
-                fd = await mounted.mount.copy()
+                fd = await self._copy(mounted)
             except OSError as exc:
                 if isinstance(exc, Refusal):
                     raise
-                raise _refusal(_why_not(exc)) from exc
-            mounted.users += 1
+                raise _refusal(self._why_not(exc, home)) from exc
             return HomeView(fd, lambda: self._leave(branch_id, mounted))
+
+    @staticmethod
+    async def _copy(mounted: _Mounted) -> int:
+        mounted.users += 1  # before waiting: else sweep() could unmount it meanwhile
+        try:
+            return await mounted.mount.copy()
+        except BaseException:
+            mounted.users -= 1
+            raise
 
     async def _mount(self, branch_id: str, home: str) -> _Mounted:
         if not os.path.isabs(home) or os.path.realpath(home) != home or not os.path.isdir(home):
@@ -126,6 +142,17 @@ class HomeMounts:
                 return
             await trio.sleep(_LOOK_S)
         raise _refusal("processes of an earlier run still have the branch's layer; end them")
+
+    def _why_not(self, exc: OSError, home: str) -> str:
+        if exc.errno != errno.EINVAL or os.geteuid() == 0:
+            return f"the kernel refuses an overlay of it: {exc.strerror}"
+        known, found = self._in_the_way
+        found = found if home == known else _mounted_in(home)
+        names = ", ".join(escape.printable(name) for name in found[:_NAMED]) + (" and others" if len(found) > _NAMED else "")
+        return (
+            f"the kernel gives an ordinary user no layer over a directory in which something is mounted ({names});"
+            " unmount that and mount the workspace again, after which it may be mounted anew"
+        )
 
     def _leave(self, branch_id: str, mounted: _Mounted) -> None:
         mounted.users -= 1
@@ -199,7 +226,5 @@ def _refusal(why: str) -> Refusal:
     return Refusal(errno.EOPNOTSUPP, "no-home-layer", why, "--home ro protects the home directory, too")
 
 
-def _why_not(exc: OSError) -> str:
-    if exc.errno == errno.EINVAL and os.geteuid() != 0:
-        return "something is mounted in the home directory that you may not unmount"
-    return f"the kernel refuses an overlay of it: {exc.strerror}"
+def _mounted_in(home: str) -> list[str]:
+    return [each.mountpoint for each in mount_table.mount_table() if each.mountpoint != home and is_within(each.mountpoint, home)]

@@ -123,7 +123,7 @@ class _Holder:
             branch_overlays.refresh(self._place)
             return {}
         descriptors.append(namespaces.copy_mount(self._place))
-        return {}
+        return {"pid": os.getpid()}
 
     def _mount(self, place: str, options: frozenset[str], descriptors: list[int]) -> dict[str, Any]:
         """Mount over *place* in a namespace of our own; send the connection, and the user namespace if it is a new one."""

@@ -8,9 +8,10 @@ import errno
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import trio
 
@@ -29,17 +30,16 @@ from agentfsd.linux.paused_processes import PausedProcesses, go_on_after_crash
 from agentfsd.metadata import layer_rows
 from agentfsd.overlayfs import branch_overlay
 from agentfsd.overlayfs.branch_overlay import BranchOverlay
-from agentfsd.overlayfs.layer_stack import LayerStack
+from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.layer_writer import CannotBeLayer
 from agentfsd.process.kept_descriptors import KeptDescriptors
-from agentfsd.state.state_directory import path_digest
+from agentfsd.state.state_directory import RUN_OVERLAY, StateDirectory, path_digest
 from agentfsd.types import CONTROL_DIR, BranchView
 
 log = logging.getLogger(__name__)
 
-_PAUSED = "paused"  # in a run's directory: the processes that are stopped for a moment
-_RUN = "run-"  # what the names of runs' directories begin with, before a branch's id
 _PREPARED = ("overlay.user", "overlay.mounts")  # names of kept descriptors
+_GRACE_S = 10.0  # after a daemon was killed while a run began
 _LOOK_S = 1.0  # between two looks that nobody has asked for
 _SHORT_S, _SHORT_BYTES = 0.004, 1 << 18  # what does not hold up others for long
 _SHARE = 50  # such looks take at most one part in so many of the time
@@ -53,6 +53,8 @@ class _Live:
     overlay: BranchOverlay
     mount: BranchMount | None
     users: int = 0
+    since_s: float = field(default_factory=time.monotonic)  # when this daemon got it
+    is_resumed: bool = False
     root: int = -1  # a descriptor of one more mount of it, by which the daemon changes what programs see
     turn: trio.Lock = field(default_factory=trio.Lock)
     next_look_s: float = 0.0
@@ -88,7 +90,7 @@ class RunOverlays:
     Args:
         branch_mounts: Starts the processes that hold the mounts.
         overlay: All branches.
-        place: The directory for layers and runs, beside that of the content objects.
+        volume: Where the content objects lie, and layers and runs beside them.
         lower: The path and a descriptor of the lower.
         bindings: Tells which processes are bound to a branch.
         options: Returns the mount options in force.
@@ -96,19 +98,20 @@ class RunOverlays:
     """
 
     def __init__(
-        self, branch_mounts: BranchMounts, overlay: Overlay, place: str, lower: tuple[str, int], bindings: Bindings,
+        self, branch_mounts: BranchMounts, overlay: Overlay, volume: StateDirectory, lower: tuple[str, int], bindings: Bindings,
         options: Callable[[], frozenset[str]], kept: KeptDescriptors,
     ) -> None:  # fmt: skip
-        self._mounts, self._overlay, self._place, self._kept = branch_mounts, overlay, place, kept
+        self._mounts, self._overlay, self._volume, self._kept = branch_mounts, overlay, volume, kept
+        self._place = volume.overlays
         self._lower, self._lower_fd = lower
         self._bindings, self._options = bindings, options
-        self._stack = LayerStack(place, overlay.backstore.place, overlay.trees)
+        self._stack = LayerStack(self._place, overlay.backstore.place, overlay.trees)
         self._report = _Report(overlay)
         self._by_branch: dict[str, _Live] = {}
         self._turns: dict[str, trio.Lock] = {}
         self._prepared: tuple[int, ...] = ()
         self._why = ""
-        self._is_swept = False
+        self._has_spare_layers = True  # perhaps
         overlay.events.on_replaced.append(self._tree_replaced)
 
     # -- beginning
@@ -161,14 +164,14 @@ class RunOverlays:
         """Go on with the runs of the daemon before, or take over what they have left. Call it before anybody asks anything."""
         for name in self._names():
             place = os.path.join(self._place, name)
-            record = branch_overlay.read_record(place) if name.startswith(_RUN) else None
+            record = branch_overlay.read_record(place) if name.startswith(RUN_OVERLAY) else None
             if record is None or not self._overlay.refs.exists(record.branch):
                 if not name.startswith("layer-"):
                     _remove(place)
                 continue
-            _let_go_on(os.path.join(place, _PAUSED))
+            _let_go_on(self._volume.paused_run(record.branch))
             mount = self._mounts.resume_overlay(record.branch)
-            live = _Live(BranchOverlay(self._overlay, self._stack, place, record, self._report), mount)
+            live = _Live(BranchOverlay(self._overlay, self._stack, place, record, self._report), mount, is_resumed=True)
             try:
                 live.overlay.take_over()
             except OSError as exc:
@@ -191,18 +194,21 @@ class RunOverlays:
         async with self._turns.setdefault(branch_id, trio.Lock()):
             live = self._by_branch.get(branch_id)
             if live is not None and not self._is_used(branch_id, live):
-                await self._finish(branch_id, live)
-                live = None
+                await self.look([branch_id])
+                live = self._by_branch.get(branch_id)
             joined = live is not None
             if live is None:
                 live = await self._begin(branch_id)
             if live.mount is None or live.mount.is_lost:
                 raise _refusal("processes of an earlier run still use an overlay of that branch, which nobody can join; end them")
+            live.users += 1  # before waiting: else sweep() could end it meanwhile
             try:
                 mount = await live.mount.copy()
-            except OSError as exc:
-                raise _refusal(exc.strerror or str(exc)) from exc
-            live.users += 1
+            except BaseException as exc:
+                live.users -= 1
+                if isinstance(exc, OSError):
+                    raise _refusal(exc.strerror or str(exc)) from exc
+                raise
             namespace = live.mount.user_namespace
             own = os.dup(namespace) if namespace is not None else None
             return BranchView("overlay", joined, mount, own, self._leaver(branch_id, live))
@@ -221,13 +227,13 @@ class RunOverlays:
         why = self.why_not(branch_id)
         if why:
             raise _refusal(why)
-        place = os.path.join(self._place, _RUN + branch_id)
+        place = os.path.join(self._place, RUN_OVERLAY + branch_id)
         try:
             made = branch_overlay.begin(self._overlay, self._stack, place, branch_id, self._report)
         except CannotBeLayer as exc:
             raise _refusal(str(exc)) from exc
         plan = OverlayPlan(
-            _RUN + branch_id, made.record.layers, f"agentfsd-{path_digest(self._place)}-{branch_id}", os.fsdecode(CONTROL_DIR),
+            RUN_OVERLAY + branch_id, made.record.layers, self._source(branch_id), os.fsdecode(CONTROL_DIR),
             [option for option in _RESTRICTIONS if option in self._options()],
         )  # fmt: skip
         try:
@@ -239,7 +245,24 @@ class RunOverlays:
         return live
 
     def _is_used(self, branch_id: str, live: _Live) -> bool:
-        return live.users > 0 or self._bindings.is_in(branch_id)
+        return live.users > 0 or self._bindings.is_in(branch_id) or self._may_begin(live)
+
+    @staticmethod
+    def _may_begin(live: _Live) -> bool:
+        """Return whether a run may be about to use an overlay of the daemon before: that knew of it, and we do not."""
+        has_holder = live.mount is not None and not live.mount.is_lost
+        return live.is_resumed and has_holder and time.monotonic() - live.since_s < _GRACE_S
+
+    async def _is_mounted(self, branch_id: str, live: _Live) -> bool:
+        """Return whether a process has an overlay mounted, whatever it is bound to."""
+        if live.mount is not None and not live.mount.is_lost and not live.mount.holder_pid:
+            os.close(await live.mount.copy())  # which says who the holder is
+        holder = live.mount.holder_pid if live.mount is not None else 0
+        return await trio.to_thread.run_sync(home_layers.is_mounted_anywhere, self._source(branch_id), holder)
+
+    def _source(self, branch_id: str) -> str:
+        """Return what the mount table shows as the source of a branch's overlay."""
+        return f"agentfsd-{path_digest(self._place)}-{branch_id}"
 
     def is_idle(self) -> bool:
         """Return whether no run uses any of the overlays."""
@@ -282,11 +305,10 @@ class RunOverlays:
             return
         async with live.turn:
             paused = PausedProcesses(lambda: self._pids(branch_id), spared)
-            noted = os.path.join(live.overlay.place, _PAUSED)
+            noted = self._volume.paused_run(branch_id)
             try:
                 if paused.has_any():
-                    await trio.to_thread.run_sync(paused.stop)
-                    _note(noted, paused.pids())
+                    await trio.to_thread.run_sync(paused.stop, partial(_note, noted))
                 await self._look(branch_id, live)
                 if self._by_branch.get(branch_id) is live:
                     await self._own_contents(live.overlay)
@@ -312,6 +334,7 @@ class RunOverlays:
         overlay.install(copies)
 
     def _tree_replaced(self, tree: Tree) -> None:
+        self._has_spare_layers = True
         live = self._by_branch.get(tree.id)
         if live is not None and self._overlay.refs.exists(tree.id):
             live.overlay.replaced(tree)
@@ -355,7 +378,7 @@ class RunOverlays:
                         await self._look(branch_id, live)
 
     async def _look(self, branch_id: str, live: _Live) -> None:
-        if not self._is_used(branch_id, live):
+        if not self._is_used(branch_id, live) and not await self._is_mounted(branch_id, live) and not live.users:
             self._end(branch_id, live)
             return
         await self._push(live)
@@ -368,14 +391,10 @@ class RunOverlays:
         now_s = time.monotonic()
         live.next_look_s = now_s + max(_LOOK_S, (now_s - began_s) * _SHARE)
 
-    async def _finish(self, branch_id: str, live: _Live) -> None:
-        async with live.turn:
-            if self._by_branch.get(branch_id) is live:
-                self._end(branch_id, live)
-
     def _end(self, branch_id: str, live: _Live) -> None:
         """End an overlay that nobody uses. OSError leaves what is not yet in the branch where it is."""
         live.overlay.finish()
+        self._has_spare_layers = True
         del self._by_branch[branch_id]
         _unmount(live)
 
@@ -390,11 +409,21 @@ class RunOverlays:
                 except OSError as exc:
                     live.next_look_s = time.monotonic() + 10 * _LOOK_S
                     log.warning("what a run has written is not yet in branch %s: %s", branch_id, exc)
-        if not self._is_swept and not self._by_branch:
-            self._is_swept = True
-            store = self._overlay.store
-            heads = [layer_rows.parents(store).get(row.head, 0) for row in layer_rows.branches(store)]
-            self._stack.sweep(heads, ())
+        if self._has_spare_layers:
+            await self._sweep_layers()
+
+    async def _sweep_layers(self) -> None:
+        """Remove layers that no branch needs any more."""
+        self._has_spare_layers = False
+        store = self._overlay.store
+        parents = layer_rows.parents(store)
+        heads = [parents.get(row.head, 0) for row in layer_rows.branches(store)]
+        in_use = {name for live in self._by_branch.values() for name in live.overlay.record.layers}
+        try:
+            for path in self._stack.put_aside_unneeded(heads, in_use):
+                await trio.to_thread.run_sync(remove, path)
+        except OSError as exc:
+            log.warning("layers that no branch needs are still in %s: %s", self._place, exc.strerror)
 
     def _drop(self, branch_id: str, live: _Live) -> None:
         del self._by_branch[branch_id]
@@ -436,10 +465,11 @@ def _unmount(live: _Live) -> None:
         live.mount.close()
 
 
-def _note(path: str, pids: list[int]) -> None:
+def _note(path: str, pids: Iterable[int]) -> None:
     """Note which processes are stopped, for the next daemon if this one is killed."""
-    with open(path, "w") as file:
+    with open(path + ".new", "w") as file:
         file.write(" ".join(map(str, pids)))
+    os.rename(path + ".new", path)
 
 
 def _let_go_on(path: str) -> None:

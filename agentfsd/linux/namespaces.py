@@ -56,9 +56,10 @@ def enter_mounts_beside(user_namespace: int | None) -> None:
     _make_private()
 
 
-def enter_copy_of_mounts(user_namespace: int, mount_namespace: int) -> None:
-    """Enter a private copy of another mount namespace, which belongs to *user_namespace*. Both are descriptors."""
-    syscalls.enter_namespace(user_namespace, CLONE_NEWUSER)
+def enter_copy_of_mounts(user_namespace: int | None, mount_namespace: int) -> None:
+    """Enter a private copy of another mount namespace, which belongs to *user_namespace*; None: to the caller's own."""
+    if user_namespace is not None:
+        syscalls.enter_namespace(user_namespace, CLONE_NEWUSER)
     syscalls.enter_namespace(mount_namespace, CLONE_NEWNS)
     syscalls.unshare(CLONE_NEWNS)
 

@@ -31,29 +31,27 @@ class PausedProcesses:
         self._stopped: list[tuple[int, int]] = []  # (process, pidfd), in the order in which they were stopped
         self.left = ""
 
-    def pids(self) -> list[int]:
-        """Return the processes that were stopped."""
-        return [pid for pid, _ in self._stopped]
-
     def has_any(self) -> bool:
         """Return whether there is a process to stop."""
         return any(pid not in self._spared for pid in self._list())
 
-    def stop(self) -> None:
-        """Stop the processes, and wait until they stand still."""
+    def stop(self, note: Callable[[Iterable[int]], None]) -> None:
+        """Stop the processes, and wait until they stand still.
+
+        *note* is called before, with all that will have been stopped: whoever is killed in between cannot let them go on.
+        """
         seen: set[int] = set()
         for _ in range(_ROUNDS):
-            fresh = {pid for pid in self._list() if pid not in seen and pid not in self._spared}
+            fresh = {pid for pid in self._list() if pid not in seen and pid not in self._spared and not _is_still(pid)}
             if not fresh:
                 break
             seen |= fresh
+            note(seen)
             for pid in sorted(fresh, key=_depth):
                 self._stop(pid)
             self._wait()
 
     def _stop(self, pid: int) -> None:
-        if _state(pid) in ("T", "t", "Z", "X", ""):
-            return  # it stands still already, by somebody else's will
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
@@ -97,7 +95,12 @@ def _stands_still(pid: int) -> bool:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return True
-    return all(_state(f"{pid}/task/{thread}") in ("T", "t", "Z", "X", "") for thread in threads)
+    return all(_is_still(f"{pid}/task/{thread}") for thread in threads)
+
+
+def _is_still(place: int | str) -> bool:
+    """Return whether a process or thread is stopped, by whomever, or has ended."""
+    return _state(place) in ("T", "t", "Z", "X", "")
 
 
 def _state(place: int | str) -> str:

@@ -8,6 +8,7 @@ name ``layer-N-1``, which needs no other beneath it.
 import itertools
 import logging
 import os
+import time
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -74,20 +75,21 @@ class LayerStack:
         """Return the layers that are there for a sealed state, the newest first."""
         written = [name for name in self.names() if name.startswith(f"{_LAYER}{sealed}-")]
         name = max(written, key=lambda name: int(name.rpartition("-")[2]), default=f"{_LAYER}{sealed}")
-        if not os.path.isdir(self._path(name)):
-            return None
-        return [name, *self._read(name).beneath]
+        record = self._read(name) if os.path.isdir(self._path(name)) else None
+        return [name, *record.beneath] if record is not None else None
 
-    def _read(self, name: str) -> _Record:
+    def _read(self, name: str) -> _Record | None:
+        """Return what is stored of a layer; None if nobody knows."""
         try:
             with open(self._path(name) + _BENEATH, "rb") as file:
                 return msgspec.json.decode(file.read(), type=_Record)
         except (FileNotFoundError, msgspec.DecodeError):
-            return _Record()
+            return None
 
     def _are_true(self, names: Sequence[str], sealed: int) -> bool:
         """Return whether what the layers have copied from the lower is what the lower still has."""
-        copies = [copy for name in names for copy in self._read(name).copies]
+        records = [self._read(name) for name in names]
+        copies = [copy for record in records if record is not None for copy in record.copies]
         with self._trees.kept(sealed) as tree:
             return all(now_in_lower(tree, path) == LowerIdentity(*identity) for path, identity in copies)
 
@@ -124,20 +126,27 @@ class LayerStack:
             file.write(msgspec.json.encode(record))
         os.rename(directory, self._path(name))
 
-    def sweep(self, heads: Collection[int], in_use: Collection[str]) -> None:
-        """Remove the layers that no branch needs.
+    def put_aside_unneeded(self, heads: Collection[int], in_use: Collection[str]) -> list[str]:
+        """Take away the layers that no branch needs.
 
         Args:
             heads: The sealed layers beneath the heads of all branches.
             in_use: The names of the layers that are mounted.
+
+        Returns:
+            The paths of what to remove(), in any thread.
         """
         kept = set(in_use)
         for head in heads:
             known = map(self._known, layer_rows.chain(self._trees.parts.store, head))
             kept.update(next((names for names in known if names is not None), []))
-        for name in self.names():
-            if name not in kept:
-                remove(self._path(name))
+        gone = []
+        for number, name in enumerate(sorted(set(self.names()) - kept)):
+            aside = self._path(f"{_UNFINISHED}{number}-{time.monotonic_ns()}")
+            os.rename(self._path(name), aside)
+            remove(self._path(name))  # what belongs to it
+            gone.append(aside)
+        return gone
 
     def names(self) -> list[str]:
         """Return the names of all layers, unfinished ones too."""

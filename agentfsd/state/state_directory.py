@@ -19,6 +19,7 @@ from agentfs_client.registry import process_start_ticks as process_start_ticks
 from agentfs_client.registry import read_record
 from agentfsd.domain_errors import Refusal
 
+RUN_OVERLAY = "run-"  # what the names of the directories of such runs in ``overlays`` begin with, before a branch's id
 ENDING_WAIT_S = 10.0
 LOCK_WAIT_S = 0.5  # a stopping daemon still holds its lock for a moment
 
@@ -100,6 +101,10 @@ class StateDirectory:
     def overlays(self) -> str:
         """The layers and upper directories of branches that the kernel shows as overlays. They lie beside ``objects``."""
         return os.path.join(self.path, "overlays")
+
+    def paused_run(self, branch_id: str) -> str:
+        """A file that is there while the daemon has stopped the processes of a branch that the kernel shows as an overlay."""
+        return os.path.join(self.overlays, f"{RUN_OVERLAY}{branch_id}", "paused")
 
     @property
     def doorway(self) -> str:

@@ -94,6 +94,26 @@ def test_missing_working_directory_is_one_sentence() -> None:
     assert done.stdout == "cannot enter /no/such/dir in that branch: No such file or directory\n"
 
 
+@pytest.mark.parametrize("profile", ["workspace", "strict"])
+def test_a_kernel_without_domains_is_told_of_and_strict_does_not_start(profile: str) -> None:
+    done = outcome(
+        f"""
+        from agentfsd.cli.sandbox import confinement, layout, profiles
+        from agentfsd.domain_errors import Refusal
+        confinement.has_domains = lambda: False
+        plan = layout.RunPlan(profiles.decide(profiles.Asked(profile={profile!r}), {{}}, "b"))
+        told = lambda missing: print(*missing, flush=True)
+        try:
+            runner.run(runner.Command(["echo", "started"], dict(os.environ), "/", None, bound.append, plan, told))
+        except Refusal as exc:
+            print("refused", exc.code, exc.message)
+        """
+    )
+    missing = "a bar to signals and debuggers: it takes Landlock of Linux 6.12\n"
+    refusal = f"refused not-confined the command cannot be confined as asked: {missing}"
+    assert done.stdout == (f"{missing}started\n" if profile == "workspace" else refusal)
+
+
 def test_standard_streams_pass_through() -> None:
     done = subprocess.run(
         script("sys.exit(run(['sh', '-c', 'cat; echo to-err >&2']).exit_code)"),

@@ -9,6 +9,7 @@ from agentfsd.core.declared_settings import EXECUTED_PATHS
 from agentfsd.history.executed_paths import why_by_path
 from tests.mounted import Mounted, agentfsd
 
+GIT_IN = "git init -q --bare made; git -C made config core.fsmonitor id; mv made/* "
 CHANGES = {
     "a git hook": ("mkdir -p .git/hooks; echo id > .git/hooks/post-commit", ".git/hooks/post-commit"),
     "a command for git": ("git config core.fsmonitor /bin/true", ".git/config"),
@@ -21,12 +22,39 @@ CHANGES = {
     "settings in a part": ("mkdir -p part/.vscode; echo {} > part/.vscode/tasks.json", "part/.vscode/tasks.json"),
     "an environment": ("echo id > .envrc", ".envrc"),
     "a setuid program": ("cp /bin/true program; chmod u+s program", "program"),
-}
+    "two headers in a line": ("printf '[user] [core] fsmonitor = id\\n' >> .git/config", ".git/config"),
+    "a pager of one command": ("git config pager.log id", ".git/config"),
+    "an alias with an option": ("git config alias.st '-c core.pager=id log'", ".git/config"),
+    "an alias after quotes": ("printf '[alias]\\n x = \"\"!id\\n' >> .git/config", ".git/config"),
+    "an address that is a program": ("git config remote.origin.url 'ext::sh -c id'", ".git/config"),
+    "a transport": ("git config protocol.ext.allow always", ".git/config"),
+    "a setting that nobody knows": ("git config lately.invented id", ".git/config"),
+    "settings of a submodule": (f"mkdir -p .git/modules/m; {GIT_IN} .git/modules/m", ".git/modules/m/HEAD"),
+    "settings of a repository that is there": ("git -C sub config core.fsmonitor id", "sub/.git/config"),
+    "a repository of another name": (f"mkdir data; {GIT_IN} data", "data/HEAD"),
+    "hooks of a repository of another name": ("git init -q --bare data; echo id > data/hooks/update", "data/HEAD"),
+    "a hook in a repository of another name": ("echo id > bare/hooks/update", "bare/hooks/update"),
+    "another place of .git": ("mv .git data; ln -s data .git", ".git"),
+    "a file that leads outside": ("rm -rf sub/.git; echo gitdir: /tmp/x > sub/.git", "sub/.git"),
+    "a file that leads above": ("rm -rf sub/.git; echo gitdir: ../../x > sub/.git", "sub/.git"),
+    "a file that leads through a link": (
+        "rm -rf sub/.git; ln -s /tmp way; mkdir x; echo gitdir: ../way/x > sub/.git", "sub/.git",
+    ),
+    "hooks in another place": ("rm -rf .git/hooks; mkdir ci; echo id > ci/update; ln -s ../ci .git/hooks", ".git/hooks"),
+    "settings in another place": ("mv .git/config settings; ln -s ../settings .git/config", ".git/config"),
+    "settings of another directory": ("git worktree add -q w; echo /tmp/x > .git/worktrees/w/commondir",
+                                      ".git/worktrees/w/commondir"),
+    "attributes of the repository": ("mkdir -p .git/info; echo '* filter=x' > .git/info/attributes", ".git/info/attributes"),
+}  # fmt: skip
 
 
 @pytest.fixture
 def repository(mounted: Mounted) -> Mounted:
-    subprocess.run(["git", "init", "-q", mounted.lower], check=True)
+    for place in ("", "sub"):
+        subprocess.run(["git", "init", "-q", mounted.lower / place], check=True)
+        commit = ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "--allow-empty", "-m", "first"]
+        subprocess.run(["git", "-C", mounted.lower / place, *commit], check=True)
+    subprocess.run(["git", "init", "-q", "--bare", mounted.lower / "bare"], check=True)
     mounted.cli("branch create", "b")
     return mounted
 
@@ -64,6 +92,21 @@ def test_what_git_writes_in_passing_is_taken_along(repository: Mounted) -> None:
     repository.run("b", "sh", "-ec", script.replace("diff=python ", ""))
     repository.cli("commit", "b")
     assert os.listdir(repository.lower / ".git" / "refs" / "heads")
+
+
+def test_what_git_makes_in_passing_needs_no_permission(repository: Mounted) -> None:
+    """A clone, a submodule, a worktree, a bare repository: their .git files lead to settings that were looked at."""
+    script = f"""
+        git clone -q bare clone 2>/dev/null; git init -q --bare another; git worktree add -q {repository.path}/w
+        git -c protocol.file.allow=always submodule --quiet add ./sub module
+        git config submodule.module.update rebase; git config core.abbrev 12; git config gc.auto 0
+        git config lfs.repositoryformatversion 0; git config url.https://mirror/.insteadOf https://origin/
+    """
+    repository.run("b", "sh", "-ec", script)
+    assert "by git" not in repository.cli("diff", "b").stdout
+    repository.cli("commit", "b")
+    for name in ("w/.git", "module/.git"):
+        assert (repository.lower / name).is_file()
 
 
 def test_going_without_a_hook_is_no_danger(repository: Mounted) -> None:

@@ -86,6 +86,12 @@ def test_places_to_write_are_the_real_ones(world: World) -> None:
     assert diff(world, "home-6") == ["A\tunreal"]
 
 
+def test_what_the_branch_has_removed_can_be_hidden_and_kept(world: World) -> None:
+    world.run("home-11", "rm -rf ~/.ssh ~/dir", "--home", "overlay")
+    options = ("--home", "overlay", "--hide", str(world.home / ".ssh"), "--write", str(world.home / "dir"))
+    assert world.run("home-11", "ls ~/.ssh; cd ~/dir && pwd", *options).stdout == f"{world.home}/dir\n"
+
+
 @pytest.fixture
 def foreign_home(world: World) -> Iterator[World]:
     """The same world for somebody whose home directory has another file system in it."""
@@ -106,11 +112,32 @@ def test_a_mount_in_the_home_is_read_only(foreign_home: World) -> None:
         assert diff(foreign_home, "home-9") == ["A\tnew"]
     else:
         assert done.stdout == "refused\nrefused\n"
-        assert "the home directory is read-only in this run: something is mounted" in done.stderr
+        assert f"a directory in which something is mounted ({foreign_home.outside}/empty); unmount that" in done.stderr
         strict = foreign_home.run("home-9", "echo started", "--confine", "strict", check=False)
         assert (strict.returncode, strict.stdout) == (1, "")
         assert "--home ro" in strict.stderr
     assert not (foreign_home.outside / "new").exists()
+
+
+def test_a_second_workspace_in_the_home_has_layers_too(world: World) -> None:
+    """Its daemon finds the first one's mount in the home directory, over which the kernel gives an ordinary user no layer."""
+    lower, point = world.home / "proj2", world.home / "work2"
+    for place in (lower, point):
+        place.mkdir()
+        os.chown(place, world.user, world.user)
+    world.cli("mount", str(lower), str(point))
+    try:
+        run = ("run", "-m", str(point), "-b", "second", "--home", "overlay")
+        done = world.cli(*run, "--new", "--", "sh", "-c", "echo x > ~/second; ls ~/work", cwd=point)
+        assert (done.stdout, "read-only" in done.stderr) == ("", False)
+        assert world.cli("diff", "--home", "second", "-m", str(point)).stdout == "A\tsecond\n"
+        world.cli("restart", "-m", str(point))
+        assert world.cli(*run, "--", "sh", "-c", "cat ~/second", cwd=point).stdout == "x\n"
+    finally:
+        world.cli("umount", str(point))
+    assert not (world.home / "second").exists()
+    lower.rmdir()
+    point.rmdir()
 
 
 def test_undo_brings_back_what_discarding_main_took_from_the_home(world: World) -> None:

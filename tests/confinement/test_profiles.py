@@ -1,7 +1,11 @@
 """The profiles and the options of `run` by which somebody says what else a command may reach."""
 
+import contextlib
 import hashlib
 import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ from agentfsd.cli.sandbox.aliases import aliases
 from agentfsd.cli.sandbox.profiles import Asked, decide, profile_of
 from agentfsd.core import declared_settings
 from agentfsd.domain_errors import Refusal
-from tests.confinement.world import ORDINARY, World
+from tests.confinement.world import ORDINARY, SECRET, World
 from tests.mounted import AGENTFSD, needs_fuse, needs_namespaces, needs_open_checkout, needs_root
 
 
@@ -22,30 +26,51 @@ def run(world: World, script: str, *options: str, check: bool = True) -> str:
     return done.stdout if check else done.stderr
 
 
-def fingerprint(place: Path) -> dict[str, str]:
+def fingerprint(place: Path, without: Sequence[Path] = ()) -> dict[str, str]:
     found = {}
-    for directory, _, names in os.walk(place):
-        for name in names:
+    for directory, names, files in os.walk(place):
+        names[:] = [name for name in names if Path(directory, name) not in without]
+        for name in (*names, *files):
             path = Path(directory, name)
-            info = path.lstat()
-            content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
-            found[str(path)] = f"{info.st_mode} {info.st_mtime_ns} {content}"
+            with contextlib.suppress(FileNotFoundError):  # the daemon replaces its records
+                info = path.lstat()
+                content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else ""
+                found[str(path)] = f"{info.st_mode} {info.st_mtime_ns if path.is_file() else ''} {content}"
     return found
 
 
-def test_removing_everything_removes_the_branch_alone() -> None:
+@pytest.fixture
+def shared_files() -> Iterator[list[Path]]:
+    """A file of the ordinary user's in each place where everybody may write."""
+    places = [Path(place, f"agentfsd-shared-{os.getpid()}") for place in ("/tmp", "/var/tmp", "/dev/shm")]
+    for place in places:
+        place.write_text("as it was\n")
+        os.chown(place, ORDINARY, ORDINARY)
+    yield places
+    for place in places:
+        place.unlink()
+
+
+def test_removing_everything_removes_the_branch_alone(shared_files: list[Path]) -> None:
+    """All that the user could write to, in a home directory that is no part of a private /tmp."""
     needs_root()
     needs_fuse()
     needs_namespaces()
     needs_open_checkout()
-    with World(ORDINARY) as world:
-        places = (world.lower, world.home / ".ssh", world.outside, world.other_lower, world.base / "shared")
-        before = [fingerprint(place) for place in places]
+    with World(ORDINARY, "/var") as world:
+        state, mounts = Path(world.state().state), (world.point, world.other_point, world.state_alias)
+        changing = {str(path) for path in state.parent.glob("*/*") if path.is_file()}  # databases, logs and records of daemons
+        before = fingerprint(world.base, without=mounts)
+        assert str(world.home / ".ssh" / "id") in before and any(path.startswith(f"{state}/objects/") for path in before)
         run(world, "rm -rf --no-preserve-root / 2>/dev/null; true", "--confine", "strict")
-        assert [fingerprint(place) for place in places] == before
-        assert (world.home / ".bashrc").read_text() == "as it was\n"
+        after = fingerprint(world.base, without=mounts)
+        assert {path for path, told in before.items() if after.get(path) != told} <= changing
+        assert [place.read_text() for place in shared_files] == ["as it was\n"] * 3
+        assert run(world, "ls -A", "--confine", "off") == ""
         assert world.state().alive()
-        assert "other" in world.cli("branch", "list", "-m", str(world.point)).stdout
+        assert world.run("other", f"cat {world.point}/secret").stdout == f"{SECRET}\n"
+        world.cli("umount", str(world.point))
+        world.cli("fsck", "--state", str(state))
 
 
 def test_a_command_in_a_run_asks_about_its_own_branch(world: World) -> None:
@@ -96,6 +121,35 @@ def test_tmp_of_its_own(world: World) -> None:
     name = f"agentfsd-tmp-{os.getpid()}"
     assert run(world, f"echo x > /tmp/{name}; cat /tmp/{name}", "--tmp", "private") == "x\n"
     assert not Path("/tmp", name).exists()
+
+
+def test_an_inherited_file_is_read_from_where_it_was(world: World) -> None:
+    place = world.outside / "input"
+    place.write_text("one\ntwo\n")
+    fd = os.open(place, os.O_RDONLY)
+    os.lseek(fd, 4, os.SEEK_SET)
+    script = f"import os; print(os.read({fd}, 9), flush=True); open('/proc/self/fd/{fd}', 'w')"
+    words = ("run", "-m", str(world.point), "-b", "mine", "--", sys.executable, "-c", script)
+    done = world.cli(*words, cwd=world.point, pass_fds=(fd,), check=False)
+    os.close(fd)
+    assert done.stdout == "b'two\\n'\n"
+    assert "Read-only file system" in done.stderr
+    assert place.read_text() == "one\ntwo\n"
+    place.unlink()
+
+
+def test_a_command_makes_no_state_directory_where_there_is_none_yet(world: World) -> None:
+    home = world.outside / "new-home"
+    home.mkdir()
+    os.chown(home, world.user, world.user)
+    environment = world.environment
+    world.environment = lambda: {**environment(), "HOME": str(home)}  # type: ignore[method-assign]
+    try:
+        run(world, "mkdir -p ~/.local/state/agentfsd/forged ~/.local/state/other", check=False)
+    finally:
+        world.environment = environment  # type: ignore[method-assign]
+    assert os.listdir(home / ".local" / "state" / "agentfsd") == []
+    shutil.rmtree(home)
 
 
 def test_home_of_all_opens_nothing(world: World) -> None:

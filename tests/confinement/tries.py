@@ -21,6 +21,7 @@ from typing import Any
 
 W: Any = json.loads(sys.argv[1]) if __name__ == "__main__" else collections.defaultdict(str)
 HOME, LOWER, POINT, STATE, OUTSIDE = W["home"], W["lower"], W["point"], W["state"], W["outside"]
+RUNNER = os.getppid()
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 TRIES: dict[str, Callable[[], object]] = {}
@@ -128,17 +129,17 @@ def write_by_descriptors_of_the_daemon() -> None:
 
 @marking
 def write_by_the_root_of_the_runner() -> None:
-    mark("write_by_the_root_of_the_runner", f"/proc/{os.getppid()}/root{LOWER}/mark10")
+    mark("write_by_the_root_of_the_runner", f"/proc/{RUNNER}/root{LOWER}/mark10")
 
 
 @marking
 def write_by_the_cwd_of_the_runner() -> None:
-    mark("write_by_the_cwd_of_the_runner", f"/proc/{os.getppid()}/cwd/../proj/mark11")
+    mark("write_by_the_cwd_of_the_runner", f"/proc/{RUNNER}/cwd/../proj/mark11")
 
 
 @attempt
 def write_by_the_mounts_of_the_runner() -> None:
-    sh(f"nsenter --mount=/proc/{os.getppid()}/ns/mnt sh -c 'echo ESCAPED write_by_the_mounts_of_the_runner > {LOWER}/mark12'")
+    sh(f"nsenter --mount=/proc/{RUNNER}/ns/mnt sh -c 'echo ESCAPED write_by_the_mounts_of_the_runner > {LOWER}/mark12'")
 
 
 @marking
@@ -155,6 +156,27 @@ def write_by_an_inherited_parent() -> None:
 def change_to_an_inherited_directory() -> None:
     os.fchdir(W["fd_of_lower"])
     mark("change_to_an_inherited_directory", "mark15")
+
+
+def reopen(fd: int, name: str) -> None:
+    again = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_TRUNC)
+    os.write(again, f"ESCAPED {name}\n".encode())
+
+
+@attempt
+def open_an_inherited_file_for_writing() -> None:
+    reopen(W["fd_of_file"], "open_an_inherited_file_for_writing")
+
+
+@attempt
+def open_what_an_inherited_descriptor_names() -> None:
+    """O_PATH, by which nothing was opened yet."""
+    reopen(W["fd_of_path"], "open_what_an_inherited_descriptor_names")
+
+
+@attempt
+def enter_inherited_mounts() -> None:
+    enter(f"/proc/self/fd/{W['fd_of_mounts']}")
 
 
 @marking
@@ -406,7 +428,7 @@ def change_root_to_that_of_process_1() -> None:
 
 @attempt
 def enter_the_mounts_of_the_runner_by_pidfd() -> None:
-    fd = os.pidfd_open(os.getppid())
+    fd = os.pidfd_open(RUNNER)
     if ctypes.CDLL(None, use_errno=True).setns(fd, 0x20000):
         raise OSError(ctypes.get_errno() or errno.EPERM, "setns")
 
@@ -436,7 +458,7 @@ def open_mapped_files_of_the_daemon() -> None:
 
 @attempt
 def trace_the_runner() -> None:
-    call(101, 0x4206, os.getppid(), 0, 0)
+    call(101, 0x4206, RUNNER, 0, 0)
 
 
 @attempt
@@ -559,6 +581,12 @@ def write_into_the_registry() -> None:
     mark("write_into_the_registry", f"{W['registry']}/mark25.json")
 
 
+@marking
+def make_a_registry_that_does_not_exist_yet() -> None:
+    os.makedirs(f"/tmp/agentfsd-{os.geteuid()}", exist_ok=True)
+    mark("make_a_registry_that_does_not_exist_yet", f"/tmp/agentfsd-{os.geteuid()}/mark.json")
+
+
 @attempt
 def talk_to_another_daemon() -> None:
     with socket.socket(socket.AF_UNIX) as other:
@@ -646,7 +674,7 @@ def kill_the_group_of_the_daemon() -> None:
 
 @attempt
 def kill_the_runner() -> None:
-    os.kill(os.getppid(), signal.SIGKILL)
+    os.kill(RUNNER, signal.SIGKILL)
 
 
 @attempt
@@ -704,7 +732,7 @@ def break_the_connections_of_mounts() -> None:
 def signal_everybody() -> None:
     """Signal 0 to each process: which would have got another one?"""
     reached = []
-    for pid in (W["daemon"], W["bystander"], W["holder"], os.getppid()):
+    for pid in (W["daemon"], W["bystander"], W["holder"], RUNNER):
         with contextlib.suppress(OSError):
             os.kill(pid, 0)
             reached.append(pid)
@@ -829,16 +857,31 @@ def load_a_program_into_the_kernel() -> None:
 
 
 def outcome(work: Callable[[], object]) -> dict[str, object]:
-    here = os.getcwd()
+    """What came of a try, made in a child: what is done after one that got out must not be done to the whole machine."""
+    low = os.pipe()
+    reading, writing = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200) for fd in low)  # low numbers are those of inherited ones
+    for fd in low:
+        os.close(fd)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writing, json.dumps(attempted(work), default=repr).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as file:
+        told = file.read()
+    os.waitpid(child, 0)
+    return json.loads(told) if told else {"errno": -1, "why": "it died"}
+
+
+def attempted(work: Callable[[], object]) -> dict[str, object]:
     try:
         return {"got": work()}
     except OSError as exc:
         return {"errno": exc.errno or 0, "why": str(exc)}
     except (AttributeError, ValueError, subprocess.TimeoutExpired) as exc:
         return {"errno": -1, "why": repr(exc)}
-    finally:
-        with contextlib.suppress(OSError):
-            os.chdir(here)
 
 
 if __name__ == "__main__":

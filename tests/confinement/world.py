@@ -26,11 +26,11 @@ SECRET = "only for who is outside"
 
 
 class World:
-    """``user``: whose all of it is; ``cli`` runs agentfsd as that user."""
+    """``user``: whose all of it is; ``cli`` runs agentfsd as that user. ``within``: the directory in which it is made."""
 
-    def __init__(self, user: int) -> None:
+    def __init__(self, user: int, within: str | None = None) -> None:
         self.user = user
-        self.base = Path(tempfile.mkdtemp(prefix="agentfsd-world-"))
+        self.base = Path(tempfile.mkdtemp(prefix="agentfsd-world-", dir=within))
         self.home, self.outside = self.base / "home", self.base / "outside"
         self.lower, self.point = self.home / "proj", self.home / "work"
         self.other_lower, self.other_point = self.base / "other", self.base / "othermnt"
@@ -103,9 +103,23 @@ class World:
             subprocess.run(["umount", "/sys/fs/fuse/connections"], check=True)
         for path in (self.point, self.other_point, self.alias, self.part, self.state_alias):
             subprocess.run(["umount", "-l", path], check=False, capture_output=True)
+        with contextlib.suppress(OSError):
+            os.rmdir(f"/tmp/agentfsd-{self.user}")
         os.close(self.master)
         os.close(self.terminal)
+        self._remove()
+
+    def _remove(self) -> None:
+        """Remove the directory, unless something is mounted in it: a try that got out may have mounted the disk there."""
+        for mounted in reversed(self._mounted_inside()):
+            subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
+        inside = self._mounted_inside()
+        if inside:
+            raise AssertionError(f"{self.base} stays: {inside} would be removed with it")
         shutil.rmtree(self.base)
+
+    def _mounted_inside(self) -> list[str]:
+        return [each.mountpoint for each in mount_table.mount_table() if mount_table.is_within(each.mountpoint, str(self.base))]
 
     def run(self, branch: str, script: str, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a shell script in a branch, which is made if there is none of that name."""
@@ -144,27 +158,33 @@ class World:
 
     def run_tries(self, *options: str) -> dict[str, dict[str, object]]:
         """All of them in the branch mine; what came of each."""
-        with self._descriptors() as (lower, home):
-            world = json.dumps(self._described(lower, home))
+        with self._descriptors() as opened:
+            world = json.dumps(self._described() | opened)
             script = str(Path(tries.__file__))
             python = AGENTFSD[0]
             done = self.cli(
                 "run", "-m", str(self.point), "-b", "mine", *options, "--", python, script, world, cwd=self.point,
-                pass_fds=(lower, home, self.terminal),
+                pass_fds=(*opened.values(), self.terminal),
             )  # fmt: skip
         found: dict[str, dict[str, object]] = json.loads(done.stdout)
         return found
 
     @contextlib.contextmanager
-    def _descriptors(self) -> Iterator[tuple[int, int]]:
-        opened = os.open(self.lower, os.O_RDONLY), os.open(self.home, os.O_RDONLY)
+    def _descriptors(self) -> Iterator[dict[str, int]]:
+        opened = {
+            "fd_of_lower": os.open(self.lower, os.O_RDONLY),
+            "fd_of_home": os.open(self.home, os.O_RDONLY),
+            "fd_of_file": os.open(self.lower / "victims" / "open_an_inherited_file_for_writing", os.O_RDONLY),
+            "fd_of_path": os.open(self.lower / "victims" / "open_what_an_inherited_descriptor_names", os.O_PATH),
+            "fd_of_mounts": os.open("/proc/self/ns/mnt", os.O_RDONLY),
+        }
         try:
             yield opened
         finally:
-            for fd in opened:
+            for fd in opened.values():
                 os.close(fd)
 
-    def _described(self, lower: int, home: int) -> dict[str, object]:
+    def _described(self) -> dict[str, object]:
         daemon, other = self.state(), self.state(self.other_lower)
         self.bystander = self._start("sleep", "1000")
         disk = os.stat(self.base).st_dev
@@ -177,7 +197,7 @@ class World:
             "alias_of_state": str(self.state_alias), "registry": str(self.registry), "other_point": str(self.other_point),
             "other_socket": other.socket, "other_record": os.path.basename(self._record_of(other)), "daemon": daemon.pid,
             "daemon_group": os.getpgid(daemon.pid), "bystander": self.bystander, "holder": self._child_of(daemon.pid),
-            "fd_of_lower": lower, "fd_of_home": home, "terminal": self.terminal, "agentfsd": AGENTFSD,
+            "terminal": self.terminal, "agentfsd": AGENTFSD,
             "service": str(self.base / "service"), "abstract": self.base.name,
             "disk": root.source, "disk_type": root.fstype, "disk_number": disk, "cgroup": cgroup,
             "tmp": str(self.base / "shared"),
@@ -239,7 +259,8 @@ class World:
         return seen
 
     def _real_files(self) -> Iterator[Path]:
-        for place in (self.lower, self.home, self.outside, self.registry, self.other_lower, self.base / "shared", Path("/mnt")):
+        places = (self.lower, self.home, self.outside, self.registry, self.other_lower, self.base / "shared", Path("/mnt"))
+        for place in (*places, Path(f"/tmp/agentfsd-{self.user}")):
             for directory, names, files in os.walk(place):
                 if os.path.samefile(directory, self.home):
                     names[:] = set(names) - {"work"}

@@ -329,3 +329,15 @@ def test_urls_are_told_from_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "odd:name").mkdir()
     assert all(map(remote.is_url, ["https://h/x", "ssh://h/x", "git@host:x.git", "host:x.git", "file:///x"]))
     assert not any(map(remote.is_url, ["x.git", "/srv/x.git", "../x", "odd:name", "a/b:c"]))
+
+
+def test_the_current_directory_names_no_program_for_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be an agent's branch."""
+    trap = tmp_path / "trap"
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    helper = f"!touch {trap}; echo username=x; echo password=x; :"
+    subprocess.run(["git", "-C", tmp_path, "config", "credential.helper", helper], check=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pygit2.GitError):
+        remote._known_to_git("https://agentfsd.invalid/")
+    assert not trap.exists()

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import click
@@ -175,8 +175,8 @@ def run_command(
         views = () if by_process else _views(mount, daemon, chosen, [shown_at, *others], ways, barred=is_barred, home=home)
         watch = RunWatch(mount, daemon, chosen, plan, report or _REPORTS[settings.get("run.report", "no")])
         order = runner.Command(
-            command, env, starts_in, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan, _tell_lacking,
-            watch.directories(),
+            command, env, starts_in, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan,
+            _tell_lacking if confinement.covers else lambda missing: None, watch.directories(),
         )  # fmt: skip
         before = None
         if around:
@@ -190,6 +190,15 @@ def run_command(
             printing.note(f"snapshots {before.name} (before) and {after.name} (after); back: agentfsd restore {before.name}")
         watch.tell(ended, made_up=branch is None, summarized=branch is None or _is_hidden(mount))
     return ended.exit_code
+
+
+def _pause_of(mount: locate.Mount, branch: wire.Branch) -> Callable[[], bool]:
+    """Return a function that tells whether the daemon has stopped the branch's processes for a moment."""
+    if mount.record is None:
+        return lambda: False
+    state = state_directory.StateDirectory(mount.record.state)
+    notes = [place.paused_run(branch.id) for place in (state, state.on_volume("ramdisk"))]
+    return lambda: any(map(os.path.exists, notes))
 
 
 def _preloaded(daemon: ControlClient) -> dict[str, str]:

@@ -3,7 +3,6 @@
 Files are restricted by mounts, not here. Call these functions in a single-threaded process that is about to exec.
 """
 
-import contextlib
 import errno
 import os
 from collections.abc import Callable
@@ -19,19 +18,23 @@ _FIRST_WITH_SCOPES = 6  # the ABI of Linux 6.12
 _KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 31})
 
 
-def lock_mounts() -> None:
+def lock_mounts() -> list[str]:
     """Lock all present mounts, so that nobody in the command can unmount one and see what it covers.
 
     Only root's commands need this.
 
-    Where user namespaces are disabled, mounts cannot be locked; `doctor` reports that.
+    Returns:
+        What could not be done: mounts cannot be locked where user namespaces are disabled.
     """
     if os.geteuid() == 0:
-        with contextlib.suppress(OSError):
+        try:
             locked_mounts.lock()
+        except OSError as exc:
+            return [f"locked mounts, which root cannot unmount: {exc.strerror}"]
+    return []
 
 
-def confine(*, strictly: bool = False) -> None:
+def confine(*, strictly: bool = False) -> list[str]:
     """Keep this process from tracing, entering or signalling processes it has not started, and from typing into its terminal.
 
     It does as much as the kernel supports. Without CAP_SYS_ADMIN, setuid programs gain nothing afterwards.
@@ -39,14 +42,21 @@ def confine(*, strictly: bool = False) -> None:
     Args:
         strictly: Also cut off the abstract Unix sockets of other processes, and drop most capabilities of root.
 
+    Returns:
+        What the kernel does not support.
+
     Raises:
         OSError: The kernel refuses.
     """
     scopes = LANDLOCK_SCOPE_SIGNAL | (LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET if strictly else 0)
-    _as_permitted(lambda: _enter_domain(scopes))
-    _as_permitted(seccomp_filter.install)
+    missing = []
+    if not _as_permitted(lambda: _enter_domain(scopes)):
+        missing.append("a bar to signals and debuggers: it takes Landlock of Linux 6.12")
+    if not _as_permitted(seccomp_filter.install):
+        missing.append("a filter of system calls: there is none for this machine")
     if strictly and os.geteuid() == 0:
         _drop_capabilities()
+    return missing
 
 
 def _drop_capabilities() -> None:

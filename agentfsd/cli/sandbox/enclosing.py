@@ -4,14 +4,14 @@ This module knows no branch. What the command may see again is copied (open_tree
 attributes, so a place stays writable when the root becomes read-only.
 """
 
-import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agentfs_host.mount_table import is_within
+from agentfsd.cli.sandbox import inherited_descriptors
 from agentfsd.cli.sandbox.layout import Cover, Place, RunPlan
 from agentfsd.cli.sandbox.view import View
 from agentfsd.linux import home_directory, namespaces, patient_mounts
@@ -25,7 +25,7 @@ class Impossible(Exception):
     """A part of the plan failed, and the command must not start without it."""
 
     def __init__(self, what: str, code: int, why: str = "") -> None:
-        super().__init__(f"{what}: {why or os.strerror(code)}")
+        super().__init__(f"{what}: {why}" if why else what)
         self.errno = code
 
 
@@ -40,6 +40,8 @@ def show(view: View, plan: RunPlan | None) -> list[str]:
         Impossible: A required part of the plan failed.
     """
     branch, inside = _enter(view)
+    if plan is not None and plan.confinement.covers:
+        inherited_descriptors.reopen_files_to_read()
     enclosure = _Enclosure(plan, view.home) if plan is not None else None
     if enclosure is not None:
         enclosure.prepare(view.targets)
@@ -124,7 +126,7 @@ class _Enclosure:
             work()
         except OSError as exc:
             if self._confinement.is_asked:
-                raise Impossible(what, exc.errno or 0, exc.strerror or "") from exc
+                raise Impossible(what, exc.errno or 0, exc.strerror or os.strerror(exc.errno or 0)) from exc
             self._missing.append(f"{what}: {exc.strerror}")
 
     def _copy(self) -> None:
@@ -158,6 +160,8 @@ class _Enclosure:
             self._make_way(place.path)
             namespaces.move_mount(self._home, place.path)
             self._fresh.append(place.path)
+        elif place.how == "hide" and not os.path.lexists(place.path):
+            pass  # the branch has removed it from the home directory
         elif place.how == "hide" and not os.path.isdir(place.path):
             namespaces.bind_over("/dev/null", place.path)
         else:
@@ -241,22 +245,3 @@ def _is_there(path: str) -> bool:
         return os.path.basename(path) in os.listdir(os.path.dirname(path))
     except OSError:
         return False
-
-
-def close_directories() -> None:
-    """Close inherited descriptors of directories, because a command could reach covered files through them."""
-    for fd in _open_directories():
-        if fd > 2:
-            os.close(fd)
-        else:
-            null = os.open(os.devnull, os.O_RDWR)
-            os.dup2(null, fd)
-            os.close(null)
-
-
-def _open_directories() -> Iterable[int]:
-    for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
-        with contextlib.suppress(OSError):
-            if os.get_inheritable(fd) and stat.S_ISDIR(os.fstat(fd).st_mode):
-                yield fd

@@ -3,6 +3,7 @@
 This module mounts nothing, and looks into no other user's mount, because its daemon may not answer.
 """
 
+import contextlib
 import errno
 import glob
 import os
@@ -133,7 +134,7 @@ def _views(record: DaemonRecord | None, targets: Sequence[str], table: Sequence[
 def _covers(
     record: DaemonRecord | None, records: Sequence[DaemonRecord], shown: Sequence[str], table: Sequence[Mounted]
 ) -> list[Cover]:  # fmt: skip
-    registries = [path for path in _registries() if os.path.isdir(path)]
+    registries = [path for path in _registries() if _exists_or_made(path)]
     states = _states(records, shown)
     others = [mounted.mountpoint for mounted in table if mounted.fstype == mount_table.FSTYPE]
     keep = _kept(record)
@@ -160,6 +161,15 @@ def _is_inside_another(path: str, covers: Iterable[str]) -> bool:
     return any(other != path and is_within(path, other) for other in covers)
 
 
+def _exists_or_made(path: str) -> bool:
+    """Make a directory in which records or states are looked for, so that it can be covered. The command could make it, too."""
+    home = home_directory.find()
+    if path.startswith(("/tmp/", "/run/")) or (home and is_within(path, home)):
+        with contextlib.suppress(OSError):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+    return os.path.isdir(path)
+
+
 def _registries() -> list[str]:
     """Return the directories in which daemons of this user register; for root, those of all users."""
     directories = [os.path.realpath(runtime_dir()), "/run/agentfsd", f"/tmp/agentfsd-{os.geteuid()}"]
@@ -184,7 +194,7 @@ def _states(records: Iterable[DaemonRecord], shown: Sequence[str]) -> list[str]:
         os.path.dirname(state_directory.default_state("/").path),
         os.path.realpath(os.path.expanduser("~/.local/state/agentfsd")),
     }:
-        if not os.path.isdir(parent):
+        if not _exists_or_made(parent):
             continue
         if any(is_within(place, parent) for place in shown):  # a workspace beside the state directories stays
             directories += [entry.path for entry in os.scandir(parent) if os.path.exists(StateDirectory(entry.path).lock)]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from agentfs_client import registry
-from agentfsd.cli.sandbox import confinement, enclosing
+from agentfsd.cli.sandbox import confinement, enclosing, inherited_descriptors
 from agentfsd.cli.sandbox.layout import RunPlan
 from agentfsd.cli.sandbox.profiles import impossible
 from agentfsd.cli.sandbox.view import View
@@ -37,8 +37,9 @@ _STOP_SETTLES_S = 0.02
 class Command:
     """The command to run. Without a ``view`` it sees what every process sees.
 
-    ``plan``: what else to confine. ``lacking`` is called with the parts of it that could not be done, before the command starts.
-    ``watched``: directories in the command's view, of which Ended has descriptors.
+    ``plan``: what else to confine. ``lacking`` is called with what could not be confined, before the command starts.
+    ``watched``: directories in the command's view, of which Ended has descriptors. ``is_paused``: whether the daemon has stopped
+    the command for a moment.
     """
 
     argv: Sequence[str]
@@ -49,6 +50,7 @@ class Command:
     plan: RunPlan | None = None
     lacking: Callable[[Sequence[str]], None] = lambda missing: None
     watched: Sequence[str] = ()
+    is_paused: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def run(command: Command) -> Ended:
     old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, caught)
     try:
         child, kept = _start(command, old_mask)
-        code = _wait(child, caught)
+        code = _wait(child, caught, command.is_paused)
     except _CannotExec as exc:
         return Ended(exc.exit_code, [])
     finally:
@@ -147,11 +149,15 @@ def _become(command: Command, mask: set[int | signal.Signals], report: int, go: 
         missing: list[str] = []
         if command.view is not None:
             missing = enclosing.show(command.view, command.plan)
-            confinement.lock_mounts()
+            unlocked = confinement.lock_mounts()
+            missing += [] if _is_strict(command) else unlocked  # there root has no capability to unmount anything
         stage = "confine"
-        confinement.confine(strictly=command.plan is not None and command.plan.confinement.is_strict)
+        unsupported = confinement.confine(strictly=_is_strict(command))
+        if unsupported and _is_strict(command):
+            raise enclosing.Impossible(unsupported[0], errno.EOPNOTSUPP)
+        missing += unsupported
         if command.plan is not None and command.plan.confinement.covers:
-            enclosing.close_directories()
+            inherited_descriptors.close_ways_out()
         if command.watched:
             watched = [os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for path in command.watched]
             socket.send_fds(go, [b"w"], watched)
@@ -170,6 +176,10 @@ def _become(command: Command, mask: set[int | signal.Signals], report: int, go: 
         _tell(report, _Report(stage, exc.errno or errno.EIO))
     finally:
         os._exit(1)
+
+
+def _is_strict(command: Command) -> bool:
+    return command.plan is not None and command.plan.confinement.is_strict
 
 
 def _tell(report: int, message: _Report) -> None:
@@ -224,10 +234,10 @@ def _cannot_exec(code: int, program: str, reason: str) -> Exception:
 # -- waiting ----------------------------------------------------------------------------------------------------------
 
 
-def _wait(child: int, caught: set[signal.Signals]) -> int:
+def _wait(child: int, caught: set[signal.Signals], is_paused: Callable[[], bool]) -> int:
     """Wait until the command itself ends, and reap orphaned processes meanwhile."""
     while True:
-        code = _reap(child)
+        code = _reap(child, is_paused)
         if code is not None:
             return code
         info = signal.sigwaitinfo(caught)
@@ -237,7 +247,7 @@ def _wait(child: int, caught: set[signal.Signals]) -> int:
             os.kill(child, number)
 
 
-def _reap(child: int) -> int | None:
+def _reap(child: int, is_paused: Callable[[], bool]) -> int | None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -249,13 +259,13 @@ def _reap(child: int) -> int | None:
             continue
         if not os.WIFSTOPPED(status):
             return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-        _stop_with(child)
+        _stop_with(child, is_paused)
 
 
-def _stop_with(child: int) -> None:
+def _stop_with(child: int, is_paused: Callable[[], bool]) -> None:
     """Stop this process too after the command has stopped itself (^Z in an editor), so that the shell takes its terminal back."""
     time.sleep(_STOP_SETTLES_S)  # a terminal's ^Z stopped us both, and the CONT that woke us is on its way to the child
-    if _state_of(child) != "T":
+    if is_paused() or _state_of(child) != "T":  # in this order: after a pause the command goes on first, then the note of it goes
         return
     os.kill(os.getpid(), signal.SIGSTOP)
     os.kill(child, signal.SIGCONT)

@@ -51,7 +51,7 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
         rules = Rules(way="beside")
     steps = merging.merge_branches(
         services.overlay, [branch.id], parent.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted,
-        objects=objects_to_executed(services.overlay, allowed=request.hooks),
+        objects=objects_to_executed(services, allowed=request.hooks),
     )  # fmt: skip
     merged = await drive(steps, context)
     if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
@@ -71,7 +71,7 @@ async def _commit_to_lower(
             plan = await drive(
                 commit.plan(services.overlay, tree, wanted, rule, name=branch.name, as_branches=request.as_branches), context
             )
-            objects = objects_to_executed(services.overlay, allowed=request.hooks)
+            objects = objects_to_executed(services, allowed=request.hooks)
             plan.conflicts[:0] = objects(services.overlay.trees.side(None), tree, plan.changed)
             if plan.conflicts or request.dry_run or not plan.steps:
                 how = "lower" if plan.steps else "nothing"

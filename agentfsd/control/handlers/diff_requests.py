@@ -40,20 +40,27 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
         repositories = []
         if request.histories:
             repositories = await drive(tell(services.overlay.parts, old, new, [change.path for change in changes]), context)
+        shown = changes
         if not request.internal and not wanted:
-            changes = GitInternals(old, new).without(changes, lambda change: change.path)
-        patterns = declared_settings.read(services.overlay.parts.store)["executed.paths"].split()
-        described = await drive(_described(old, new, changes, patterns), context)
+            shown = GitInternals(old, new).without(changes, lambda change: change.path)
+        described = await drive(_described(services, old, new, changes, shown), context)
     return wire.ChangesReply(changes=described, repositories=[wire_repository(one) for one in repositories])
 
 
 def _described(
-    old: Tree, new: Tree, changes: list[PathChange], patterns: list[str]
+    services: Services, old: Tree, new: Tree, changes: list[PathChange], shown: list[PathChange]
 ) -> Generator[tuple[int, int, str], None, list[wire.Change]]:
+    """Describe the changes that are *shown*, and those of the others that are executed."""
+    patterns = declared_settings.read(services.overlay.parts.store)["executed.paths"].split()
+    places = (services.info.lower, services.info.mountpoint)
+    paths = {change.path for change in shown}
+    looked_at = [change for change in changes if change.path in paths or b"/objects/" not in change.path]
     described = []
-    for done, change in enumerate(changes):
-        described.append(wire_change(change, why_executed(old, new, change.path, patterns)))
-        yield done, len(changes), "looking for files that are executed"
+    for done, change in enumerate(looked_at):
+        why = why_executed(old, new, change.path, patterns, places)
+        if why or change.path in paths:
+            described.append(wire_change(change, why))
+        yield done, len(looked_at), "looking for files that are executed"
     return described
 
 

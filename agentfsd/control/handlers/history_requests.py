@@ -39,7 +39,7 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     await services.flush()
     steps = merging.merge_branches(
         services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run,
-        objects=objects_to_executed(services.overlay, allowed=request.hooks),
+        objects=objects_to_executed(services, allowed=request.hooks),
         leave_conflicting=request.leave_conflicting,
     )  # fmt: skip
     merged = await drive(steps, context)
