@@ -223,13 +223,15 @@ class HostBackstore:
             self._make_shard(shard)
             os.link(name, own, src_dir_fd=directory, dst_dir_fd=self._root, follow_symlinks=False)
         self._synced.discard(shard)
-        status = os.stat(own, dir_fd=self._root, follow_symlinks=False)
-        if not stat.S_ISREG(status.st_mode):  # another process has replaced it meanwhile
-            os.unlink(own, dir_fd=self._root)
-            raise FileNotFoundError(errno.ENOENT, "the file has been replaced")
-        if status.st_uid not in self._owners or os.geteuid() == 0:  # root's programs may give it to somebody else at any time
-            os.setxattr(self._path(own), _TAKEN, b"y", follow_symlinks=False)
+        try:
+            if os.geteuid() == 0:  # its programs may give the file to any user, at any time
+                os.setxattr(self._path(own), _TAKEN, b"y", follow_symlinks=False)
             status = os.stat(own, dir_fd=self._root, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):  # another process has replaced it meanwhile
+                raise FileNotFoundError(errno.ENOENT, "the file has been replaced")
+        except OSError:
+            os.unlink(own, dir_fd=self._root)
+            raise
         return status
 
     def share(self, object_id: int, new_id: int) -> bool:

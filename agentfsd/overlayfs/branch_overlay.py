@@ -5,6 +5,7 @@ holds is not yet all in the branch: whatever happened meanwhile, the next takeov
 """
 
 import contextlib
+import errno
 import os
 import stat
 import time
@@ -12,8 +13,9 @@ from collections import defaultdict
 
 import msgspec
 
+from agentfs_host import syscalls
 from agentfs_host.descent import Descent
-from agentfsd.core import inode_stat, tree_diff
+from agentfsd.core import copyup, inode_stat, tree_diff
 from agentfsd.core.content_objects import clone_object
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
@@ -21,16 +23,19 @@ from agentfsd.core.tree import Inode, Tree
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.transaction import Transaction
-from agentfsd.overlayfs import on_disk
+from agentfsd.overlayfs import on_disk, unlocking
 from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.state_writer import StateWriter
-from agentfsd.overlayfs.takeover import Takeover, UpperState
+from agentfsd.overlayfs.takeover import Takeover
 from agentfsd.overlayfs.upper_scan import Found, Known, signature
+from agentfsd.overlayfs.upper_state import UpperState
 
 _RECORD = "record.json"
 _COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it
 _LONGEST_CHAIN = 32
+_IN_MEMORY = (0x01021994, 0x858458F6)  # f_type of tmpfs and ramfs: statfs(2)
+_BLOCK_BYTES = 1 << 20
 
 
 class RunRecord(msgspec.Struct, frozen=True):
@@ -68,6 +73,7 @@ class BranchOverlay:
         self._base = self._open.enter_context(overlay.trees.kept(record.base))
         self._replaced: Tree | None = None  # the state that programs see, if the branch has got another one
         self._released: list[tuple[int, int]] = []  # descriptors and numbers of objects that were the upper's files
+        self._copied: dict[int, int] = {}  # inode ids of what has got copies, by inode number of the upper's file
         self._is_lent = True
         self._tree.lent = self
 
@@ -138,7 +144,13 @@ class BranchOverlay:
             tx.set(self._state, files={})
 
     def keep_originals(self, tx: Transaction, sealed: int) -> None:
-        """Give a layer that is being sealed copies of the contents that the run may still write."""
+        """Give a layer that is being sealed copies of the contents that the run may still write.
+
+        Raises:
+            OSError: There is no room, for example. EBUSY: nobody knows yet which these are.
+        """
+        if self._state.known is None and not self._state.files:
+            raise OSError(errno.EBUSY, "what a run has written could not be brought into the branch yet")
         for ino, number in list(self._state.files.items()):
             inode = self._tree.find_stored(number)
             if inode is not None and inode.content and inode.content_layer == sealed:
@@ -156,6 +168,7 @@ class BranchOverlay:
         released = (os.dup(copy.source), copy.of)
         self._released.append(released)
         tx.when_undone(lambda: self._released.remove(released))
+        tx.put(self._copied, copy.ino, inode.id)
         tree.store.put_object(copy.number, layer)
         tree.store.replace_content(inode.id, copy.of, copy.number)
         tree.store.put_object(copy.of, GARBAGE)
@@ -169,7 +182,7 @@ class BranchOverlay:
     def _forget_released(self) -> None:
         """Remove the links to files of the upper that are no objects any more, and note that only this has changed them."""
         known = defaultdict[int, list[Known]](list)
-        for each in self._state.all_known() if self._released else ():
+        for _, each in self._state.all_known() if self._released else ():
             known[each.signature.ino].append(each)
         for fd, number in self._released:
             before = signature(os.fstat(fd))
@@ -181,10 +194,26 @@ class BranchOverlay:
             os.close(fd)
         self._released.clear()
 
+    def _doubt_mapped(self) -> None:
+        """Have the next look take again the files that differ from their copies, though nothing says that they have changed.
+
+        A write through a mapping moves no time in a file system in memory, nor, elsewhere, in a page that waits to be written.
+        """
+        if syscalls.filesystem_type(self._upper) not in _IN_MEMORY:
+            return
+        with Descent(self._upper) as descent:
+            for path, known in self._state.all_known():
+                number = self._copied.get(known.signature.ino) if known.signature.ino not in self._state.files else None
+                inode = self._tree.find_stored(number) if number is not None else None
+                if inode is not None and inode.content and not _has_content(descent, path, inode):
+                    known.signature = known.signature._replace(ctime_ns=-1)
+
     # -- the end
 
     def finish(self) -> None:
         """Bring the rest into the branch when no process writes any more. The upper directory becomes a layer. OSError."""
+        self._forget_released()
+        self._doubt_mapped()
         self.take_over()
         branch = self._overlay.refs.branch(self.record.branch)
         self._is_lent, self._tree.lent = False, None
@@ -221,6 +250,7 @@ class ContentCopy:
 
     Attributes:
         inode: The file.
+        ino: The inode number of the upper's file.
         of: The number of the object.
         number: The number of the copy.
         source: A descriptor of the object.
@@ -234,12 +264,13 @@ class ContentCopy:
         with contextlib.closing(tree.backstore.open(self.of)) as content:
             self.source = os.dup(content.fileno())
         status = os.fstat(self.source)
-        self.size_bytes, self._is_of_upper = status.st_size, status.st_ino == ino
+        self.ino, self.size_bytes, self._is_of_upper = ino, status.st_size, status.st_ino == ino
 
     def run(self) -> None:
         """Make the copy. OSError leaves nothing behind."""
         if not self._is_of_upper:
             return
+        syscalls.start_writeback(self.source)  # before: from now on also a write through a mapping moves the change time
         status = os.fstat(self.source)
         clone = clone_object(self.inode.tree, self.source, self.number)
         clone.utime(status.st_atime_ns, status.st_mtime_ns)
@@ -297,6 +328,22 @@ def begin(overlay: Overlay, stack: LayerStack, place: str, branch_id: str, by: T
         file.write(msgspec.json.encode(record))
     os.rename(unfinished, place)
     return BranchOverlay(overlay, stack, place, record, by)
+
+
+def _has_content(descent: Descent, path: bytes, inode: Inode) -> bool:
+    """Return whether a file of the upper has the content that the branch has for it."""
+    parent, _, name = path.rpartition(b"/")
+    try:
+        with unlocking.opened(descent.fd(parent), name) as upper, open(copyup.content_fd(inode), "rb") as branch:
+            if os.fstat(upper).st_size != os.fstat(branch.fileno()).st_size:
+                return False
+            with open(upper, "rb", closefd=False) as now:
+                while block := now.read(_BLOCK_BYTES):
+                    if block != branch.read(len(block)):
+                        return False
+    except OSError:
+        return False
+    return True
 
 
 def read_record(place: str) -> RunRecord | None:

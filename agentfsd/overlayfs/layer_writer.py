@@ -3,14 +3,20 @@
 Files are hard links to content objects where these can have the file's own attributes, else copies. A layer is only read.
 """
 
+import contextlib
 import os
 import stat
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from agentfs_host.copying import copy_content
+from agentfs_host.descent import Descent
 from agentfsd.core import copyup, inode_stat
 from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.origin import now_in_lower
 from agentfsd.core.tree import Inode, Tree, exists_in, join
 from agentfsd.domain_errors import DamagedContent
+from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.rows import is_whiteout
 from agentfsd.overlayfs import on_disk
 
@@ -20,6 +26,14 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 class CannotBeLayer(Exception):
     """The kernel's overlayfs cannot show the branch. The text says why, as part of a sentence."""
+
+
+class _Way(NamedTuple):
+    """To a directory: its path in the layer, its inode, and the lower's path of what the kernel shows beneath; None: nothing."""
+
+    path: bytes
+    directory: Inode
+    beneath: bytes | None
 
 
 class LayerWriter:
@@ -37,6 +51,7 @@ class LayerWriter:
         self._privileged, self._prefix = privileged, on_disk.prefix(privileged=privileged)
         self._linked: dict[int, bytes] = {}  # files with several names: inode id, the path of the first in the layer
         self._root = -1
+        self.copies: list[tuple[bytes, tuple[int, ...]]] = []  # what was copied from the lower: path, identity
 
     def write(self, place: str) -> None:
         """Write the layer into the empty directory *place*.
@@ -47,21 +62,39 @@ class LayerWriter:
         """
         self._root = os.open(place, _DIRECTORY)
         try:
-            self._fill(self._root, b"", self._tree.root, b"")
-            self._finish(self._root, self._tree.root)
+            with self._prefetched(), Descent(self._root) as self._descent:
+                self._all()
         finally:
             os.close(self._root)
 
-    def _fill(self, fd: int, path: bytes, directory: Inode, beneath: bytes | None) -> None:
-        """Write the names of a directory.
+    @contextlib.contextmanager
+    def _prefetched(self) -> Iterator[None]:
+        """Read all rows at once."""
+        rows = self._tree.prefetch = Prefetch()
+        try:
+            for layer in self._tree.chain:
+                for _ in rows.adding(self._tree.store, layer):
+                    pass
+            yield
+        finally:
+            self._tree.prefetch = None
 
-        Args:
-            fd: The directory in the layer.
-            path: Its path there.
-            directory: The directory in the tree.
-            beneath: The path in the lower of what the kernel shows beneath the directory; None for nothing.
-        """
-        for name, child in sorted(self._tree.entries(directory).items()) if directory.id else ():
+    def _all(self) -> None:
+        """Write every directory. They may be deeper than Python's stack."""
+        todo: list[_Way] = [_Way(b"", self._tree.root, b"")]
+        done: list[_Way] = []
+        while todo:
+            done.append(todo.pop())
+            todo += self._fill(done[-1])
+        for path, directory, _ in reversed(done):  # what is made in a directory changes its times
+            self._set_attributes(b"/proc/self/fd/%d" % self._descent.fd(path), directory, follow=True)
+
+    def _fill(self, way: "_Way") -> "list[_Way]":
+        """Write the names of a directory, and return the ways to the directories in it."""
+        path, directory, beneath = way
+        fd = self._descent.fd(path)
+        below: list[_Way] = []
+        for name, child in self._tree.entries(directory).items() if directory.id else ():
             if is_whiteout(child):
                 if beneath is not None and exists_in(self._tree.lower, join(beneath, name)) and not self._shows(directory, name):
                     os.mknod(name, stat.S_IFCHR | 0o600, 0, dir_fd=fd)
@@ -69,44 +102,41 @@ class LayerWriter:
             inode = self._tree.inode(child, directory, name)
             if inode.is_dir:
                 self._directory(fd, join(path, name), inode, None if beneath is None else join(beneath, name))
+                below.append(_Way(join(path, name), inode, inode.lower_path))
             else:
                 self._file(fd, name, join(path, name), inode)
+        return below
 
     def _shows(self, directory: Inode, name: bytes) -> bool:
         return self._tree.shows_lower(directory, name)
 
     def _directory(self, parent: int, path: bytes, inode: Inode, beneath: bytes | None) -> None:
+        """Make an empty directory. *beneath*: the path in the lower of what the kernel would show in it."""
         name = path.rpartition(b"/")[2]
         os.mkdir(name, 0o700, dir_fd=parent)
-        fd = os.open(name, _DIRECTORY, dir_fd=parent)
-        try:
-            if inode.lower_path is None:
-                if beneath is not None and exists_in(self._tree.lower, beneath):
-                    os.setxattr(fd, self._prefix + "opaque", b"y")
-            elif inode.lower_path != beneath:
-                self._redirect(fd, path, inode.lower_path)
-            self._fill(fd, path, inode, inode.lower_path)
-            self._finish(fd, inode)
-        finally:
-            os.close(fd)
+        where = b"/proc/self/fd/%d/%s" % (parent, name)
+        if inode.lower_path is None:
+            if beneath is not None and exists_in(self._tree.lower, beneath):
+                os.setxattr(where, self._prefix + "opaque", b"y", follow_symlinks=False)
+        elif inode.lower_path != beneath:
+            self._redirect(where, path, inode.lower_path)
 
-    def _redirect(self, fd: int, path: bytes, lower_path: bytes) -> None:
+    def _redirect(self, where: bytes, path: bytes, lower_path: bytes) -> None:
         if not self._privileged:
             raise CannotBeLayer(f"{os.fsdecode(path)} is a directory of the workspace that was renamed, which takes root")
-        os.setxattr(fd, self._prefix + "redirect", b"/" + lower_path)
+        os.setxattr(where, self._prefix + "redirect", b"/" + lower_path, follow_symlinks=False)
 
     def _file(self, fd: int, name: bytes, path: bytes, inode: Inode) -> None:
         first = self._linked.get(inode.id)
         if first is not None:
             os.link(first, name, src_dir_fd=self._root, dst_dir_fd=fd, follow_symlinks=False)
             return
-        now = inode_stat.attributes(inode)
-        if now.nlink > 1:
+        if inode.nlink > 1:
             self._linked[inode.id] = path
-        if stat.S_ISLNK(now.mode):
+        if stat.S_ISLNK(inode.mode):
             os.symlink(self._tree.readlink(inode), name, dir_fd=fd)
-        elif not stat.S_ISREG(now.mode):
-            self._special(fd, name, now.mode, now.rdev)
+        elif not stat.S_ISREG(inode.mode):
+            self._special(fd, name, inode.mode, inode.rdev)
         elif self._link_object(fd, name, inode):
             return
         else:
@@ -145,6 +175,8 @@ class LayerWriter:
         return on_disk.own_xattrs(where) == (inode.xattrs or {})
 
     def _copy(self, fd: int, name: bytes, inode: Inode) -> None:
+        if not inode.content and inode.lower_path is not None:
+            self.copies.append((inode.lower_path, now_in_lower(self._tree, inode.lower_path)))  # before it is read
         try:
             source = copyup.content_fd(inode)
         except DamagedContent:
@@ -157,9 +189,6 @@ class LayerWriter:
                 os.close(target)
         finally:
             os.close(source)
-
-    def _finish(self, fd: int, directory: Inode) -> None:
-        self._set_attributes(b"/proc/self/fd/%d" % fd, directory, follow=True)
 
     def _set_attributes(self, where: bytes, inode: Inode, *, follow: bool = False) -> None:
         """Give a file of the layer, or an object, the attributes of an inode."""

@@ -45,6 +45,8 @@ def prefix(*, privileged: bool) -> str:
 
 def own_xattrs(where: bytes) -> dict[bytes, bytes]:
     """Return the extended attributes of a file itself, without those of overlayfs."""
+    if all(name.startswith(_PREFIXES) for name in xattrs.names(where, follow=False)):
+        return {}
     return read_marks(xattrs.read_all(where, follow=False))[1]
 
 

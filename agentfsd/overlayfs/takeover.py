@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agentfs_host.descent import Descent, join
@@ -19,35 +18,14 @@ from agentfsd.core.tree import Inode, Tree
 from agentfsd.domain_errors import NO_ROOM
 from agentfsd.metadata.rows import WHITEOUT, is_whiteout
 from agentfsd.overlayfs import new_entries
+from agentfsd.overlayfs.lower_doubts import LowerDoubts
 from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.twin_directories import TwinDirectories, path_beneath
 from agentfsd.overlayfs.unlocking import UnlockedDirectories, is_locked
 from agentfsd.overlayfs.upper_scan import Found, Known, open_found, scan, signature
+from agentfsd.overlayfs.upper_state import UpperState
 
 _ASIDE = b".agentfs-moving-%d"  # names at the root, which nobody sees: they are gone when the transaction ends
-
-
-@dataclass(slots=True)
-class UpperState:
-    """What the last takeover of an upper directory knew.
-
-    Attributes:
-        known: The names that were there; None: nothing was taken over yet.
-        files: Inode ids in the branch by inode number of the upper's file, if that file is the content object itself.
-        directories: Inode ids in the branch by inode number of the upper's directory.
-    """
-
-    known: Known | None = None
-    files: dict[int, int] = field(default_factory=dict)
-    directories: dict[int, int] = field(default_factory=dict)
-
-    def all_known(self) -> Iterator[Known]:
-        """Yield everything that is known."""
-        todo = [self.known] if self.known is not None else []
-        while todo:
-            known = todo.pop()
-            yield known
-            todo += known.names.values()
 
 
 class _Unrecognised(Exception):
@@ -86,7 +64,7 @@ class Takeover:
 
     def __init__(self, tree: Tree, base: Tree, upper: Descent, state: UpperState, since_ns: int, by: TakeoverReporter) -> None:
         self._tree, self._base, self._upper, self._state, self._by = tree, base, upper, state, by
-        self._since_ns = since_ns
+        self._doubts = LowerDoubts(tree, since_ns)
         self._aside: dict[int, Inode] = {}
         self._visited: list[tuple[Inode, Found]] = []  # directories
         self._placed: set[int] = set()  # inode numbers of directories
@@ -247,32 +225,10 @@ class Takeover:
                 todo.append((directory, below, True))
                 todo += [(inode, each, False) for each in self._tree.names(inode)]
                 continue
-            is_uncertain = self._is_uncertain(directory, below)
+            is_uncertain = self._doubts.is_uncertain(directory, below)
             (requested_changes.rmdir if inode.is_dir else requested_changes.unlink)(self._by, self._tree, directory, below)
             if is_uncertain:
                 origin.doubt(directory, below)
-
-    def _is_uncertain(self, node: Inode, name: bytes) -> bool:
-        """Return whether nobody knows if the run has seen what the lower has for a file whose data the branch has from there."""
-        try:
-            if node.lower_path is not None and self._tree.shows_lower(node, name):
-                status = self._tree.lower.stat(join(node.lower_path, name))
-                return status.st_ctime_ns >= self._since_ns and not stat.S_ISDIR(status.st_mode)
-            inode = self._tree.find(node, name)
-            if inode is None or inode.is_dir or inode.has_own_data or inode.lower_path is None:
-                return False
-            return self._tree.identify(self._tree.lower.stat(inode.lower_path)) != inode.lower  # the run has seen a copy
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-
-    def _may_lack(self, node: Inode) -> bool:
-        """Return whether names may have been removed from a directory of the lower since the run began."""
-        if node.lower_path is None:
-            return False
-        try:
-            return self._tree.lower.stat(node.lower_path).st_ctime_ns >= self._since_ns
-        except (FileNotFoundError, NotADirectoryError):
-            return True
 
     def _place(self, found: Found, node: Inode, base_path: bytes | None, base: Inode | None) -> Inode:
         """Return the directory of the branch for one of the upper, after moving or making it."""
@@ -325,7 +281,7 @@ class Takeover:
                 self._state.files[status.st_ino] = number
             names[found.name] = Known(signature(status))
         copies = [found.name for found in first if found.marks.is_copy]
-        for name in copies if copies and self._may_lack(node) else ():
+        for name in copies if copies and self._doubts.may_lack(node) else ():
             origin.doubt(node, name)
         for found in more:
             self._link(found, node, names)
@@ -380,7 +336,7 @@ class Takeover:
         return is_same and (not existing.is_file or inode_stat.attributes(existing).nlink == 1)
 
     def _change(self, existing: Inode, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
-        status, is_uncertain = found.status, self._is_uncertain(node, found.name)
+        status, is_uncertain = found.status, self._doubts.is_uncertain(node, found.name)
         if existing.is_file:
             with self._tree.store.transaction() as tx:
                 try:
@@ -404,7 +360,7 @@ class Takeover:
             inode.file = self._tree.backstore.open(inode.content)
 
     def _replace(self, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
-        is_unseen = self._is_uncertain(node, found.name)
+        is_unseen = self._doubts.is_uncertain(node, found.name)
         self._remove(node, found.name)
         self._make([found], fd, node, names)
         if is_unseen:

@@ -6,7 +6,7 @@ from agentfsd.core import copyup, entry_rows, hard_links, inode_stat
 from agentfsd.core.inode import ROOT_ID
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.requested_changes import ChangeReporter
-from agentfsd.core.tree import Inode, Tree
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata.rows import is_whiteout
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.overlayfs.upper_scan import Found
@@ -21,8 +21,7 @@ def path_beneath(found: Found, above: bytes | None) -> bytes | None:
         return found.marks.redirect[1:]
     if above is None or found.marks.opaque:
         return None
-    name = found.marks.redirect or found.name
-    return above + b"/" + name if above else name
+    return join(above, found.marks.redirect or found.name)
 
 
 class TwinDirectories:
@@ -86,15 +85,24 @@ class TwinDirectories:
         if node is not None and node.lower_path == beneath.lower_path:
             return node
         assert beneath.lower_path is not None
-        try:
-            node = self._tree.walk(beneath.path)
-        except (FileNotFoundError, NotADirectoryError):
-            node = None
-        if node is not None and node.is_dir and node.lower_path == beneath.lower_path:
-            return node
-        numbers = self._tree.store.directories_of_lower(beneath.lower_path)
-        nodes = [node for node in map(self._locate, numbers) if node is not None and node.lower_path == beneath.lower_path]
-        return nodes[0] if nodes else None
+        found = self._below(self._tree.root, beneath.path, beneath.lower_path)
+        above, names = beneath.lower_path, b""
+        while found is None and above:  # it, or a directory above it, was renamed
+            for place in map(self._locate, self._tree.store.directories_of_lower(above)):
+                if found is None and place is not None and place.lower_path == above:
+                    found = self._below(place, names, beneath.lower_path)
+            above, _, name = above.rpartition(b"/")
+            names = join(name, names) if names else name
+        return found
+
+    def _below(self, node: Inode, names: bytes, lower_path: bytes) -> Inode | None:
+        """Return the directory at a path below another, if it shows that directory of the lower."""
+        for name in names.split(b"/") if names else ():
+            found = self._tree.find(node, name) if node.is_dir else None
+            if found is None:
+                return None
+            node = found
+        return node if node.is_dir and node.lower_path == lower_path else None
 
     def _locate(self, number: int) -> Inode | None:
         """Return a stored directory, with its place; None if the branch has none of that number."""

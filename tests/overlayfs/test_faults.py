@@ -1,13 +1,19 @@
 """What random runs have found, each by itself: tests/overlayfs/test_random_runs.py."""
 
+import mmap
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agentfsd.core import inode_attributes
+from agentfsd.core.inode_attributes import NewAttributes
+from agentfsd.overlayfs import layer_stack
+from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from tests.overlayfs import listings, workspaces
-from tests.overlayfs.workspaces import Workspace
+from tests.overlayfs.workspaces import Silent, Workspace
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount an overlay")
 
@@ -54,6 +60,16 @@ def test_a_stored_directory_and_one_of_the_lower_change_places(workspace: Worksp
     (workspace.plain / "a/b/f").write_bytes(b"by the daemon")
     workspace.begin()
     workspace.shell("mv d/e t; mv a/b d/e; mv t a/b")
+    workspace.look()
+    check(workspace)
+
+
+def test_a_directory_of_the_lower_leaves_one_that_was_renamed(workspace: Workspace) -> None:
+    workspace.begin()
+    workspace.shell("mv d empty/d")
+    workspace.look()
+    workspace.seal()
+    workspace.shell("mv empty/d/e a/e; mv a/b/f a/e/f; rm a/e/g")
     workspace.look()
     check(workspace)
 
@@ -140,3 +156,67 @@ def test_the_files_of_a_renamed_directory_are_not_taken_again(workspace: Workspa
     workspace.look()
     check(workspace)
     assert workspace.tree.walk(b"m/1").content == before != 0
+
+
+@pytest.mark.parametrize("place", ["/dev/shm", ""])
+def test_what_is_written_through_a_mapping_after_a_snapshot_is_in_the_branch_at_the_end(tmp_path: Path, place: str) -> None:
+    with tempfile.TemporaryDirectory(dir=place or tmp_path) as base, workspaces.opened(Path(base)) as workspace:
+        workspace.begin()
+        with open(workspace.merged / "mapped", "w+b") as file:
+            file.write(b"x" * 8192)
+            file.flush()
+            with mmap.mmap(file.fileno(), 8192) as mapped:
+                mapped[:4] = b"1111"
+                workspace.look()
+                sealed = workspace.seal()
+                shown = workspace.sealed(sealed)
+                workspace.look()
+                mapped[:4] = b"2222"
+        workspace.finish()
+        content = workspace.in_branch()[b"/mapped"].content
+        assert content is not None and content[:4] == b"2222"
+        listings.check_same(shown, workspace.sealed(sealed))
+
+
+def test_a_layer_that_has_all_leaves_those_that_others_lie_over(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_stack, "_MOST", 2)
+    for script in ("echo x > one; echo y > two", "rm one a/f; echo x > three", "mv a z", "rm two; mkdir a", "echo x > four"):
+        workspace.begin()
+        check(workspace)
+        workspace.shell(script)
+        workspace.look()
+        check(workspace)
+        workspace.finish()
+    names = [name for name in os.listdir(workspace.base / "runs") if not name.endswith(".beneath")]
+    assert any("-" in name.removeprefix("layer-") for name in names)
+    for gone in workspace.stack.put_aside_unneeded([workspace.seal()], ()):
+        layer_stack.remove(gone)
+    workspace.begin()
+    check(workspace)
+
+
+def test_a_layer_with_copies_of_the_lower_is_written_anew_when_the_lower_changes(workspace: Workspace) -> None:
+    inode_attributes.setattr_(workspace.tree, workspace.tree.walk(b"a/f"), NewAttributes(mode=0o600))
+    (workspace.plain / "a/f").chmod(0o600)
+    workspace.begin()
+    workspace.finish()
+    for place in (workspace.base / "lower", workspace.plain):
+        workspaces.shell("echo theirs > a/f", place)
+    workspace.begin()
+    assert (workspace.merged / "a/f").read_text() == "theirs\n"
+    workspace.look()
+    check(workspace)
+
+
+def test_nothing_is_sealed_before_a_new_daemon_has_looked(workspace: Workspace) -> None:
+    workspace.begin()
+    workspace.shell("echo x > new")
+    workspace.look()
+    run = workspace.live
+    run.close()
+    workspace.run = BranchOverlay(workspace.opened.overlay, workspace.stack, run.place, run.record, Silent())
+    with pytest.raises(OSError, match="not be brought"):
+        workspace.seal()
+    workspace.look()
+    workspace.seal()
+    check(workspace)

@@ -11,7 +11,8 @@ import pytest
 
 from agentfs_host.descent import Descent
 from agentfsd.overlayfs.layer_writer import LayerWriter
-from agentfsd.overlayfs.takeover import Takeover, UpperState
+from agentfsd.overlayfs.takeover import Takeover
+from agentfsd.overlayfs.upper_state import UpperState
 from tests.overlayfs.listings import of_directory, of_tree, without_links, without_times
 from tests.overlays import Opened
 

@@ -76,12 +76,13 @@ class Workspace:
         """Take over what there is."""
         return self.live.take_over()
 
-    def lose_state(self) -> None:
-        """What a daemon knows that is started anew: nothing. It looks at once, before anything else."""
+    def lose_state(self, *, look: bool = True) -> None:
+        """What a daemon knows that is started anew: nothing. It looks at once, before anything else, if it can."""
         run = self.live
         run.close()
         self.run = BranchOverlay(self.opened.overlay, self.stack, run.place, run.record, Silent())
-        self.look()
+        if look:
+            self.look()
 
     def seal(self) -> int:
         """Take a snapshot without looking before."""
