@@ -46,6 +46,12 @@ def needs_open_checkout() -> None:
                 pytest.skip(f"an ordinary user cannot enter {directory}, where this checkout lies")
 
 
+def needs_checkout_outside_tmp() -> None:
+    """Skips where a run with a private /tmp could not run this checkout's Python."""
+    if Path(__file__).is_relative_to("/tmp") or Path(__file__).is_relative_to("/var/tmp"):
+        pytest.skip("this checkout lies in /tmp, which a strict run does not see: clone it elsewhere")
+
+
 def needs_namespaces() -> None:
     reason = namespace_trial.probe_error()
     if reason:
