@@ -7,7 +7,7 @@ layer. Neither goes through the files.
 import gc
 from collections.abc import Generator, Iterable, Iterator
 
-from agentfsd.core import copyup, reap
+from agentfsd.core import copyup, lent_branches, reap
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import layer_rows
@@ -64,11 +64,33 @@ class Layers:
         return head
 
     def replace_head(self, tx: Transaction, branch: BranchRow, layer: int) -> None:
-        """Give a branch a new, empty head above *layer*, and free its old layers that nothing else refers to."""
+        """Give a branch a new, empty head above *layer*, and free its old layers that nothing else refers to.
+
+        If the branch is lent, what programs see is kept until they are shown the new state.
+        """
+        loan = lent_branches.find(self._state.store, branch.id)
+        if loan is not None and not loan.shown:
+            lent_branches.put(self._state.store, branch.id, loan._replace(shown=branch.head))
+            self.pin(tx, branch.head)
         head = layer_rows.new_layer(self._state.store, layer)
         layer_rows.set_head(self._state.store, branch.id, head)
         tx.put(self._state.branches, branch.id, branch._replace(head=head))
         self.release(tx, branch.head)
+
+    def pin(self, tx: Transaction, layer: int) -> None:
+        """Keep a layer, in the open transaction, until unpin()."""
+        self._state.pins[layer] += 1
+        tx.when_undone(lambda: self._unpin(layer))
+
+    def unpin(self, tx: Transaction, layer: int) -> None:
+        """Keep a layer no longer, in the open transaction. It is not freed yet: see release()."""
+        self._unpin(layer)
+        tx.when_undone(lambda: self._state.pins.update([layer]))
+
+    def _unpin(self, layer: int) -> None:
+        self._state.pins[layer] -= 1
+        if self._state.pins[layer] <= 0:
+            del self._state.pins[layer]
 
     # -- history
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
+from agentfsd.core import lent_branches
 from agentfsd.core.copyup_settings import CopyUpSettings
 from agentfsd.core.ids import IdMaker
 from agentfsd.core.overlay_events import OverlayEvents
@@ -74,11 +75,14 @@ class OverlayState:
 def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState:
     """Read branches, snapshots and the undo log from the database. No tree is open yet."""
     events = OverlayEvents()
+    branches = {row.id: row for row in layer_rows.branches(store)}
+    loans = [loan for branch_id in branches if (loan := lent_branches.find(store, branch_id)) is not None]
     return OverlayState(
         Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpSettings(store), events, Counter()),
         events,
-        {row.id: row for row in layer_rows.branches(store)},
+        branches,
         {row.id: row for row in layer_rows.snapshots(store)},
         {row.id: row for row in layer_rows.undo_rows(store)},
         dict.fromkeys(store.value(_TEMPORARY).split(), True),
+        pins=Counter(layer for loan in loans for layer in loan.layers()),
     )

@@ -135,6 +135,7 @@ class Daemon:
         )  # fmt: skip
         self.overlays = RunOverlays(
             self.branch_mounts, self.overlay, held.place, (config.lower, self.lower.root_fd), self.bindings,
+            lambda branch_id: any(True for _ in self.mount.main.cache.handles.open_for_writing(branch_id)),
             self.mount.options_in_force, self.kept,
         )  # fmt: skip
         self.views = DescriptorMounts(self.lower, config.lower, self.held.backstore, self.held.place.objects, self.kept)
@@ -335,6 +336,7 @@ class Daemon:
                 nursery.start_soon(Maintenance(self.store, self.overlay, self.held.place).run)
             nursery.start_soon(self.observation.run)
             nursery.start_soon(self._follow_lower)
+            nursery.start_soon(self.overlays.follow_lower)
             nursery.start_soon(self.ending.unmount_when_asked)
             assert self.succession is not None
             nursery.start_soon(self.succession.hand_over)
@@ -423,7 +425,7 @@ class Daemon:
         while self.watch.fd >= 0:
             await trio.lowlevel.wait_readable(self.watch.fd)
             self.mount.connections.lower_changed()
-            await self.overlays.refresh()
+            self.overlays.lower_changed()
 
     async def _follow_forks(self) -> None:
         """Take the kernel's process events also while nobody asks anything, before their buffer overflows."""

@@ -105,6 +105,7 @@ class _Holder:
         self._place = ""
         self._process = os.open("/proc/self", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._locks = HolderLocks("", self._process)
+        self._plan: branch_overlays.OverlayPlan | None = None
         self._control = -1  # keeps an overlay's control directory there
 
     def answer(self, message: dict[str, Any], received: list[int], descriptors: list[int]) -> dict[str, Any]:
@@ -120,7 +121,8 @@ class _Holder:
         if message["op"] == LOCK:
             return self._locks.answer(message)
         if message["op"] == REFRESH:
-            branch_overlays.refresh(self._place)
+            assert self._plan is not None
+            branch_overlays.refresh(self._place, self._plan)
             return {}
         descriptors.append(namespaces.copy_mount(self._place))
         return {"pid": os.getpid()}
@@ -149,7 +151,7 @@ class _Holder:
 
         *received*: the prepared namespaces of an ordinary user, or the lower.
         """
-        plan = branch_overlays.OverlayPlan.read(message)
+        plan = self._plan = branch_overlays.OverlayPlan.read(message)
         privileged = len(received) == 1
         namespace = branch_overlays.enter(() if privileged else received, received[0], message["directory"], self._process)
         self._control = branch_overlays.mount(plan, privileged=privileged)

@@ -8,7 +8,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,20 +16,20 @@ from functools import partial
 import trio
 
 from agentfs_host.mount_table import is_within
-from agentfs_host.tree_removal import remove_tree
 from agentfsd.binding.table import Bindings
 from agentfsd.core.branch_events import EventKind
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.overlay_events import NamedPlace
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.domain_errors import Refusal
+from agentfsd.fuse import paused_runs
 from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
 from agentfsd.linux import home_layers
 from agentfsd.linux.branch_overlays import OverlayPlan
-from agentfsd.linux.paused_processes import PausedProcesses, go_on_after_crash
+from agentfsd.linux.paused_processes import PausedProcesses
 from agentfsd.metadata import layer_rows
 from agentfsd.overlayfs import branch_overlay
-from agentfsd.overlayfs.branch_overlay import BranchOverlay
+from agentfsd.overlayfs.branch_overlay import BranchOverlay, NotOurs
 from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.layer_writer import CannotBeLayer
 from agentfsd.process.kept_descriptors import KeptDescriptors
@@ -40,9 +40,12 @@ log = logging.getLogger(__name__)
 
 _PREPARED = ("overlay.user", "overlay.mounts")  # names of kept descriptors
 _GRACE_S = 10.0  # after a daemon was killed while a run began
+_REFRESH_S = 0.5
+_ATTEMPTS = 5  # to take over between two changes of a branch's state
 _LOOK_S = 1.0  # between two looks that nobody has asked for
 _SHORT_S, _SHORT_BYTES = 0.004, 1 << 18  # what does not hold up others for long
 _SHARE = 50  # such looks take at most one part in so many of the time
+_ASIDE = ".aside-"
 _RESTRICTIONS = ("nosuid", "nodev", "noexec", "noatime", "nodiratime")
 
 
@@ -57,6 +60,7 @@ class _Live:
     is_resumed: bool = False
     root: int = -1  # a descriptor of one more mount of it, by which the daemon changes what programs see
     turn: trio.Lock = field(default_factory=trio.Lock)
+    pushing: trio.Lock = field(default_factory=trio.Lock)
     next_look_s: float = 0.0
     took_s: float = 1.0  # the last look
 
@@ -93,18 +97,19 @@ class RunOverlays:
         volume: Where the content objects lie, and layers and runs beside them.
         lower: The path and a descriptor of the lower.
         bindings: Tells which processes are bound to a branch.
+        has_writers: Tells whether a file of a branch is open for writing at the mount point.
         options: Returns the mount options in force.
         kept: What the next daemon gets.
     """
 
     def __init__(
         self, branch_mounts: BranchMounts, overlay: Overlay, volume: StateDirectory, lower: tuple[str, int], bindings: Bindings,
-        options: Callable[[], frozenset[str]], kept: KeptDescriptors,
+        has_writers: Callable[[str], bool], options: Callable[[], frozenset[str]], kept: KeptDescriptors,
     ) -> None:  # fmt: skip
         self._mounts, self._overlay, self._volume, self._kept = branch_mounts, overlay, volume, kept
         self._place = volume.overlays
         self._lower, self._lower_fd = lower
-        self._bindings, self._options = bindings, options
+        self._bindings, self._has_writers, self._options = bindings, has_writers, options
         self._stack = LayerStack(self._place, overlay.backstore.place, overlay.trees)
         self._report = _Report(overlay)
         self._by_branch: dict[str, _Live] = {}
@@ -112,6 +117,7 @@ class RunOverlays:
         self._prepared: tuple[int, ...] = ()
         self._why = ""
         self._has_spare_layers = True  # perhaps
+        self._lower_has_changed = trio.Event()
         overlay.events.on_replaced.append(self._tree_replaced)
 
     # -- beginning
@@ -158,25 +164,47 @@ class RunOverlays:
             return "there are rules by path, which the daemon has to check"
         if self._overlay.parts.copyup_settings.rules[:2] != ("clone", "clone"):
             return "the copyup settings ask for other modes than the lower's"
+        if self._overlay.trees.of_branch(branch_id).external_writers or self._has_writers(branch_id):
+            return "files of the branch are open for writing elsewhere"
         return ""
 
     def resume(self) -> None:
-        """Go on with the runs of the daemon before, or take over what they have left. Call it before anybody asks anything."""
-        for name in self._names():
+        """Go on with the runs of the daemon before, or take over what they have left. Call it before anybody asks anything.
+
+        What goes wrong with one run holds up no other.
+        """
+        names = [name for name in self._names() if not name.startswith("layer-")]
+        for name in names:
+            paused_runs.let_go_on(os.path.join(self._place, name))
+        for name in names:
             place = os.path.join(self._place, name)
-            record = branch_overlay.read_record(place) if name.startswith(RUN_OVERLAY) else None
-            if record is None or not self._overlay.refs.exists(record.branch):
-                if not name.startswith("layer-"):
-                    _remove(place)
-                continue
-            _let_go_on(self._volume.paused_run(record.branch))
-            mount = self._mounts.resume_overlay(record.branch)
-            live = _Live(BranchOverlay(self._overlay, self._stack, place, record, self._report), mount, is_resumed=True)
             try:
-                live.overlay.take_over()
-            except OSError as exc:
-                log.error("what a run wrote in branch %s is still in %s: %s", record.branch, place, exc)
-            self._by_branch[record.branch] = live
+                self._resume(place)
+            except (NotOurs, OSError) as exc:
+                aside = f"{place}{_ASIDE}{time.time_ns()}"
+                log.error("what a run has left cannot be brought into its branch (%s): it is in %s", exc, aside)
+                with suppress(OSError):
+                    os.rename(place, aside)
+            except Exception:
+                log.exception("what a run has left in %s cannot be brought into its branch", place)
+
+    def _resume(self, place: str) -> None:
+        if _ASIDE in os.path.basename(place):
+            return
+        record = branch_overlay.read_record(place)
+        if record is None or not os.path.isdir(os.path.join(place, "upper")):  # it has ended, or has not begun
+            branch_overlay.remove_run(place)
+            return
+        if not self._overlay.refs.exists(record.branch):
+            raise NotOurs("the branch is gone")
+        mount = self._mounts.resume_overlay(record.branch)
+        made = BranchOverlay(self._overlay, self._stack, place, record, self._report)
+        self._by_branch[record.branch] = _Live(made, mount, is_resumed=True)
+        try:
+            if not made.is_replaced:  # else programs are shown the branch's state first
+                made.take_over()
+        except OSError as exc:
+            log.error("what a run wrote in branch %s is still in %s: %s", record.branch, place, exc)
 
     def _names(self) -> list[str]:
         with suppress(FileNotFoundError):
@@ -232,15 +260,21 @@ class RunOverlays:
             made = branch_overlay.begin(self._overlay, self._stack, place, branch_id, self._report)
         except CannotBeLayer as exc:
             raise _refusal(str(exc)) from exc
+        except OSError as exc:
+            raise _refusal(exc.strerror or str(exc)) from exc
         plan = OverlayPlan(
             RUN_OVERLAY + branch_id, made.record.layers, self._source(branch_id), os.fsdecode(CONTROL_DIR),
             [option for option in _RESTRICTIONS if option in self._options()],
         )  # fmt: skip
         try:
+            self._overlay.store.commit()  # before: after a loss of power the run's record would be another's
+            await trio.to_thread.run_sync(self._overlay.store.sync)
             mount = await self._mounts.mount_overlay(branch_id, plan, self._place, self._lower_fd, self._prepared)
-        except OSError as exc:
+        except BaseException as exc:
             made.abandon()
-            raise _refusal(f"the kernel refuses: {exc.strerror}") from exc
+            if isinstance(exc, OSError):
+                raise _refusal(f"the kernel refuses: {exc.strerror}") from exc
+            raise
         live = self._by_branch[branch_id] = _Live(made, mount)
         return live
 
@@ -308,7 +342,7 @@ class RunOverlays:
             noted = self._volume.paused_run(branch_id)
             try:
                 if paused.has_any():
-                    await trio.to_thread.run_sync(paused.stop, partial(_note, noted))
+                    await trio.to_thread.run_sync(paused.stop, partial(paused_runs.note, noted))
                 await self._look(branch_id, live)
                 if self._by_branch.get(branch_id) is live:
                     await self._own_contents(live.overlay)
@@ -335,30 +369,43 @@ class RunOverlays:
 
     def _tree_replaced(self, tree: Tree) -> None:
         self._has_spare_layers = True
-        live = self._by_branch.get(tree.id)
-        if live is not None and self._overlay.refs.exists(tree.id):
-            live.overlay.replaced(tree)
 
     async def push(self) -> None:
-        """Show runs the state that their branches have got: by a restore, a merge or an undo. OSError."""
-        for live in list(self._by_branch.values()):
-            await self._push(live)
+        """Show runs the states that their branches have got: by a restore, a merge or an undo. What fails is tried again."""
+        for branch_id, live in list(self._by_branch.items()):
+            try:
+                await self._push(live)
+            except OSError as exc:
+                log.warning("the run of branch %s does not see the branch's new state yet: %s", branch_id, exc)
 
     @staticmethod
     async def _push(live: _Live) -> None:
-        if live.overlay.is_replaced:
-            if live.root < 0 and live.mount is not None:
+        async with live.pushing:
+            if not live.overlay.is_replaced:
+                return
+            if live.root < 0:
+                if live.mount is None or live.mount.is_lost:
+                    raise OSError(errno.EBUSY, "processes of an earlier run use an overlay that nobody can change; end them")
                 live.root = await live.mount.copy()
             live.overlay.push(live.root)
 
-    async def refresh(self) -> None:
-        """Have the kernel look up again what it remembers of the lower, which has changed."""
-        for branch_id, live in list(self._by_branch.items()):
-            if live.mount is not None and not live.mount.is_lost:
+    def lower_changed(self) -> None:
+        """Have the kernel look up again, soon, what it remembers of the lower."""
+        if self._by_branch:
+            self._lower_has_changed.set()
+
+    async def follow_lower(self) -> None:
+        """Do what lower_changed() asks for, until cancelled."""
+        while True:
+            await self._lower_has_changed.wait()
+            self._lower_has_changed = trio.Event()
+            for branch_id, live in list(self._by_branch.items()):
                 try:
-                    await live.mount.refresh()
+                    if live.mount is not None and not live.mount.is_lost:
+                        await live.mount.refresh()
                 except OSError as exc:
                     log.warning("a run of branch %s may see an older state of the real directory: %s", branch_id, exc.strerror)
+            await trio.sleep(_REFRESH_S)
 
     # -- what runs have written
 
@@ -369,27 +416,48 @@ class RunOverlays:
             branch_ids: The branches; None for all.
 
         Raises:
-            OSError: There is no room, for example. The branch is as it was.
+            OSError: There is no room, for example. The branch is as it was. If all branches were asked for, it is only logged.
         """
         for branch_id, live in list(self._by_branch.items()):
-            if branch_ids is None or branch_id in branch_ids:
+            if branch_ids is not None and branch_id not in branch_ids:
+                continue
+            try:
                 async with live.turn:
                     if self._by_branch.get(branch_id) is live:
                         await self._look(branch_id, live)
+            except OSError as exc:
+                if branch_ids is not None:
+                    raise
+                log.warning("what a run has written is not yet in branch %s: %s", branch_id, exc)
 
     async def _look(self, branch_id: str, live: _Live) -> None:
         if not self._is_used(branch_id, live) and not await self._is_mounted(branch_id, live) and not live.users:
+            if live.mount is None or live.mount.is_lost:
+                self._check_shown(branch_id, live)
+            await self._push(live)
             self._end(branch_id, live)
             return
-        await self._push(live)
         began_s = time.monotonic()
-        look = live.overlay.look()
-        await _somewhere(look.scan, is_short=live.took_s < _SHORT_S)
-        live.took_s = time.monotonic() - began_s
-        if self._by_branch.get(branch_id) is live:
-            live.overlay.apply(look)
+        for _ in range(_ATTEMPTS):
+            await self._push(live)
+            scan_began_s = time.monotonic()
+            look = live.overlay.look()
+            await _somewhere(look.scan, is_short=live.took_s < _SHORT_S)
+            live.took_s = time.monotonic() - scan_began_s
+            if not live.overlay.is_replaced:  # meanwhile
+                live.overlay.apply(look)
+                break
         now_s = time.monotonic()
         live.next_look_s = now_s + max(_LOOK_S, (now_s - began_s) * _SHARE)
+
+    def _check_shown(self, branch_id: str, live: _Live) -> None:
+        """Without its mount, put aside what a run has written if programs saw another state than the branch has now."""
+        if live.overlay.is_replaced:
+            aside = f"{live.overlay.place}{_ASIDE}{time.time_ns()}"
+            log.error("branch %s has got another state while a run used it: what that wrote since is in %s", branch_id, aside)
+            live.overlay.put_aside(aside)
+            del self._by_branch[branch_id]
+            raise OSError(errno.EBUSY, f"what the run of an earlier daemon wrote last is in {aside}")
 
     def _end(self, branch_id: str, live: _Live) -> None:
         """End an overlay that nobody uses. OSError leaves what is not yet in the branch where it is."""
@@ -402,13 +470,16 @@ class RunOverlays:
         """Take over what runs that have ended have left, and look at the others now and then. Call periodically."""
         for branch_id, live in list(self._by_branch.items()):
             if not self._overlay.refs.exists(branch_id):
-                self._drop(branch_id, live)
+                await self._drop(branch_id, live)
             elif not self._is_used(branch_id, live) or time.monotonic() >= live.next_look_s:
                 try:
                     await self.look([branch_id])
                 except OSError as exc:
                     live.next_look_s = time.monotonic() + 10 * _LOOK_S
                     log.warning("what a run has written is not yet in branch %s: %s", branch_id, exc)
+                except Exception:  # a fault in what one run has left must not end the daemon
+                    live.next_look_s = time.monotonic() + 60 * _LOOK_S
+                    log.exception("what a run has written is not yet in branch %s", branch_id)
         if self._has_spare_layers:
             await self._sweep_layers()
 
@@ -425,22 +496,23 @@ class RunOverlays:
         except OSError as exc:
             log.warning("layers that no branch needs are still in %s: %s", self._place, exc.strerror)
 
-    def _drop(self, branch_id: str, live: _Live) -> None:
-        del self._by_branch[branch_id]
-        _unmount(live)
-        live.overlay.abandon()
+    async def _drop(self, branch_id: str, live: _Live) -> None:
+        """Forget what a run has written in a branch that is gone."""
+        async with live.turn:
+            if live.users == 0 and not await self._is_mounted(branch_id, live):
+                del self._by_branch[branch_id]
+                _unmount(live)
+                live.overlay.abandon()
 
     def close(self) -> None:
         """End: take over what there is. Runs that still have an overlay keep their mounts."""
         for branch_id, live in list(self._by_branch.items()):
             try:
-                if self._is_used(branch_id, live):
+                if not live.overlay.is_replaced:
                     live.overlay.take_over()
-                    live.overlay.close()
-                else:
-                    live.overlay.finish()
-            except OSError as exc:
-                log.error("what a run wrote in branch %s is still in %s: %s", branch_id, live.overlay.place, exc)
+                live.overlay.close()  # the next daemon finds out whether a process still has it mounted
+            except Exception:
+                log.exception("what a run wrote in branch %s is still in %s", branch_id, live.overlay.place)
             _unmount(live)
         self._by_branch.clear()
         for name, fd in zip(_PREPARED, self._prepared, strict=False):
@@ -465,27 +537,5 @@ def _unmount(live: _Live) -> None:
         live.mount.close()
 
 
-def _note(path: str, pids: Iterable[int]) -> None:
-    """Note which processes are stopped, for the next daemon if this one is killed."""
-    with open(path + ".new", "w") as file:
-        file.write(" ".join(map(str, pids)))
-    os.rename(path + ".new", path)
-
-
-def _let_go_on(path: str) -> None:
-    """Let processes go on that the daemon before had stopped."""
-    with suppress(FileNotFoundError, ValueError):
-        with open(path) as file:
-            go_on_after_crash(list(map(int, file.read().split())))
-        os.unlink(path)
-
-
 def _refusal(why: str) -> Refusal:
     return Refusal(errno.EOPNOTSUPP, "no-overlay", f"the branch cannot be shown as an overlay: {why}", "leave out --io overlay")
-
-
-def _remove(place: str) -> None:
-    try:
-        remove_tree(place)
-    except OSError as exc:
-        log.warning("%s cannot be removed: %s", place, exc.strerror)

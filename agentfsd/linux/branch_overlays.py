@@ -83,16 +83,20 @@ def mount(plan: OverlayPlan, *, privileged: bool) -> int:
     lower = ":".join([f"{own}/{CONTROL}", *(f"{LAYERS}/{name}" for name in plan.layers), home_layers.LOWER])
     more = "redirect_dir=on" if privileged else "redirect_dir=nofollow,userxattr"
     data = f"lowerdir={lower},upperdir={own}/upper,workdir={own}/work,metacopy=off,index=off,{more}"
-    flags = _NODEV if not privileged else 0
-    for option in plan.options:
-        flags |= _FLAGS.get(option, 0)
-    syscalls.mount(plan.source.encode(), MERGED.encode(), b"overlay", flags, data.encode())
+    syscalls.mount(plan.source.encode(), MERGED.encode(), b"overlay", _flags(plan), data.encode())
     control = os.open(f"{MERGED}/{plan.control}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(f"{own}/{CONTROL}/{plan.control}")
     return control
 
 
-def refresh(place: str) -> None:
+def _flags(plan: OverlayPlan) -> int:
+    flags = 0
+    for option in plan.options:
+        flags |= _FLAGS.get(option, 0)
+    return flags
+
+
+def refresh(place: str, plan: OverlayPlan) -> None:
     """Have the kernel look up again what it remembers of an overlay, because its lower has changed. OSError."""
-    syscalls.mount(None, place.encode(), None, _REMOUNT)
+    syscalls.mount(None, place.encode(), None, _REMOUNT | _flags(plan))

@@ -42,7 +42,7 @@ class PausedProcesses:
         """
         seen: set[int] = set()
         for _ in range(_ROUNDS):
-            fresh = {pid for pid in self._list() if pid not in seen and pid not in self._spared and not _is_still(pid)}
+            fresh = {pid for pid in self._list() if pid not in seen and pid not in self._spared and not _stands_still(pid)}
             if not fresh:
                 break
             seen |= fresh
@@ -50,6 +50,8 @@ class PausedProcesses:
             for pid in sorted(fresh, key=_depth):
                 self._stop(pid)
             self._wait()
+        else:
+            self.left = self.left or "new processes are started all the time"
 
     def _stop(self, pid: int) -> None:
         try:

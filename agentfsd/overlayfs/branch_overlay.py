@@ -7,19 +7,22 @@ holds is not yet all in the branch: whatever happened meanwhile, the next takeov
 import contextlib
 import errno
 import os
+import secrets
 import stat
 import time
 from collections import defaultdict
 
 import msgspec
 
-from agentfs_host import syscalls
+from agentfs_host import syncing, syscalls
 from agentfs_host.descent import Descent
-from agentfsd.core import copyup, inode_stat, tree_diff
+from agentfsd.core import copyup, inode_stat, lent_branches, tree_diff
 from agentfsd.core.content_objects import clone_object
 from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.lent_branches import Loan
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode, Tree
+from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.transaction import Transaction
@@ -28,14 +31,20 @@ from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.state_writer import StateWriter
 from agentfsd.overlayfs.takeover import Takeover
-from agentfsd.overlayfs.upper_scan import Found, Known, signature
+from agentfsd.overlayfs.upper_scan import Found, Known, Signature, signature
 from agentfsd.overlayfs.upper_state import UpperState
 
 _RECORD = "record.json"
 _COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it
 _LONGEST_CHAIN = 32
+_NO_FILE = Signature(0, 0, 0, 0, 0)
+_RECENTLY_NS = 50_000_000  # within which two changes may have one time
 _IN_MEMORY = (0x01021994, 0x858458F6)  # f_type of tmpfs and ramfs: statfs(2)
 _BLOCK_BYTES = 1 << 20
+
+
+class NotOurs(Exception):
+    """The directory of a run is not what the branch can go on with. The text says why."""
 
 
 class RunRecord(msgspec.Struct, frozen=True):
@@ -46,12 +55,14 @@ class RunRecord(msgspec.Struct, frozen=True):
         base: The sealed layer of the branch beneath the upper directory; 0 for the bare lower.
         layers: The names of the read-only layers, the newest first.
         since_ns: When the run began.
+        mark: That of the branch's loan: see lent_branches.Loan.
     """
 
     branch: str
     base: int
     layers: list[str]
     since_ns: int
+    mark: str
 
 
 class BranchOverlay:
@@ -63,18 +74,23 @@ class BranchOverlay:
         place: The directory of the run.
         record: What is stored of it.
         by: Reports what comes into the branch.
+
+    Raises:
+        NotOurs: The record does not belong to the branch as it is.
     """
 
     def __init__(self, overlay: Overlay, stack: LayerStack, place: str, record: RunRecord, by: TakeoverReporter) -> None:
         self._overlay, self._stack, self.place, self.record, self._by = overlay, stack, place, record, by
         self._state = UpperState()
+        loan = lent_branches.find(overlay.store, record.branch)
+        if loan is None or (loan.base, loan.mark) != (record.base, record.mark):
+            raise NotOurs("the branch was not lent to that run, or is a copy of an earlier state")
         self._upper = os.open(os.path.join(place, "upper"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._open = contextlib.ExitStack()
         self._base = self._open.enter_context(overlay.trees.kept(record.base))
-        self._replaced: Tree | None = None  # the state that programs see, if the branch has got another one
-        self._released: list[tuple[int, int]] = []  # descriptors and numbers of objects that were the upper's files
+        self._released: dict[int, int] = {}  # numbers of objects that were the upper's files, by inode number of these
         self._copied: dict[int, int] = {}  # inode ids of what has got copies, by inode number of the upper's file
-        self._is_lent = True
+        self._is_lent, self._is_final = True, False
         self._tree.lent = self
 
     @property
@@ -93,12 +109,14 @@ class BranchOverlay:
     def look(self) -> "Look":
         """Prepare to find what has changed. Call scan() of the result in any thread, then apply()."""
         self._forget_released()
-        return Look(Takeover(self._tree, self._base, Descent(self._upper), self._state, self.record.since_ns, self._by))
+        tree = self._tree
+        return Look(Takeover(tree, self._base, Descent(self._upper), self._state, self.record.since_ns, self._by), tree)
 
     def apply(self, look: "Look") -> bool:
         """Bring what a look has found into the branch; return whether it has changed. OSError changes nothing."""
-        tree = self._tree
-        with tree.taking_over():
+        if look.tree is not self._tree:  # the branch has got another state since
+            return self.take_over()
+        with look.tree.taking_over():
             return look.takeover.apply(look.found)
 
     def take_over(self) -> bool:
@@ -109,21 +127,24 @@ class BranchOverlay:
 
     # -- other states of the branch
 
-    def replaced(self, old: Tree) -> None:
-        """Take note that the branch has got another state than *old*, which programs still see: push() shows it to them."""
-        self._replaced = self._replaced or old
-        assert self._tree.lent is self
-
     @property
     def is_replaced(self) -> bool:
-        """Whether there is a state that programs do not see yet."""
-        return self._replaced is not None
+        """Whether programs still see another state than the branch's: nothing may be taken over before push()."""
+        loan = lent_branches.find(self._overlay.store, self.record.branch)
+        return loan is not None and loan.shown != 0
 
     def push(self, root: int) -> None:
-        """Make what programs see the branch's present state. *root*: a descriptor of the mount. OSError."""
-        old, self._replaced = self._replaced, None
-        if old is not None:
+        """Make what programs see the branch's present state. *root*: a descriptor of the mount. OSError: try again."""
+        store, layers = self._overlay.store, self._overlay.layers
+        loan = lent_branches.find(store, self.record.branch)
+        if loan is None or not loan.shown:
+            return
+        with self._overlay.trees.kept(loan.shown) as old:
             StateWriter(root).write(tree_diff.pairs(self._overlay.parts, old, self._tree, times=True))
+        with store.transaction() as tx:
+            lent_branches.put(store, self.record.branch, loan._replace(shown=0))
+            layers.unpin(tx, loan.shown)
+            layers.release(tx, loan.shown)
 
     # -- contents that the run may still write
 
@@ -149,6 +170,8 @@ class BranchOverlay:
         Raises:
             OSError: There is no room, for example. EBUSY: nobody knows yet which these are.
         """
+        if self._is_final:
+            return
         if self._state.known is None and not self._state.files:
             raise OSError(errno.EBUSY, "what a run has written could not be brought into the branch yet")
         for ino, number in list(self._state.files.items()):
@@ -165,15 +188,12 @@ class BranchOverlay:
             copy.abandon()
             return
         tx.when_undone(copy.abandon)
-        released = (os.dup(copy.source), copy.of)
-        self._released.append(released)
-        tx.when_undone(lambda: self._released.remove(released))
+        tx.put(self._released, copy.ino, copy.of)
         tx.put(self._copied, copy.ino, inode.id)
         tree.store.put_object(copy.number, layer)
         tree.store.replace_content(inode.id, copy.of, copy.number)
         tree.store.put_object(copy.of, GARBAGE)
         tx.set(inode, content=copy.number)
-        copy.close()
         if inode.file is not None:
             inode.release_files()
             if inode.opens:
@@ -181,18 +201,30 @@ class BranchOverlay:
 
     def _forget_released(self) -> None:
         """Remove the links to files of the upper that are no objects any more, and note that only this has changed them."""
+        if not self._released:
+            return
         known = defaultdict[int, list[Known]](list)
-        for _, each in self._state.all_known() if self._released else ():
+        for _, each in self._state.all_known():
             known[each.signature.ino].append(each)
-        for fd, number in self._released:
-            before = signature(os.fstat(fd))
-            self._overlay.backstore.remove(number)
-            after = signature(os.fstat(fd))
-            for name in known[before.ino]:
+        recently_ns = time.time_ns() - (0 if _has_fine_times() else _RECENTLY_NS)
+        while self._released:
+            before, after = self._removed(self._released.popitem()[1])
+            is_same = before[:-1] == after[:-1] and after.mtime_ns < recently_ns  # else a write may hide behind our own change
+            for name in known[before.ino] if is_same else ():
                 if name.signature == before:
                     name.signature = after
-            os.close(fd)
-        self._released.clear()
+
+    def _removed(self, number: int) -> tuple[Signature, Signature]:
+        """Remove an object that is a file of the upper. Return that file's signatures before and after."""
+        backstore = self._overlay.backstore
+        try:
+            content = backstore.open(number)
+        except DamagedContent:  # it has been removed already
+            return _NO_FILE, _NO_FILE
+        with contextlib.closing(content):
+            before = signature(content.stat())
+            backstore.remove(number)
+            return before, signature(content.stat())
 
     def _doubt_mapped(self) -> None:
         """Have the next look take again the files that differ from their copies, though nothing says that they have changed.
@@ -215,29 +247,43 @@ class BranchOverlay:
         self._forget_released()
         self._doubt_mapped()
         self.take_over()
-        branch = self._overlay.refs.branch(self.record.branch)
-        self._is_lent, self._tree.lent = False, None
-        with self._overlay.store.transaction() as tx:
-            sealed = self._overlay.layers.seal(tx, branch)
-        if sealed != self.record.base:
-            self._stack.add(os.path.join(self.place, "upper"), sealed, self.record.layers)
+        store, layers = self._overlay.store, self._overlay.layers
+        self._is_final = True
+        try:
+            with store.transaction() as tx:
+                sealed = layers.seal(tx, self._overlay.refs.branch(self.record.branch))
+            if sealed != self.record.base:
+                self._stack.add(os.path.join(self.place, "upper"), sealed, self.record.layers)
+        finally:
+            self._is_final = False
         self.abandon()
-        if len(layer_rows.chain(self._overlay.store, sealed)) > _LONGEST_CHAIN:
-            with self._overlay.store.transaction() as tx:
-                self._overlay.layers.release(tx, self.record.base)
+        if len(layer_rows.chain(store, sealed)) > _LONGEST_CHAIN:
+            with store.transaction() as tx:
+                layers.release(tx, self.record.base)
 
     def abandon(self) -> None:
         """Forget the run with all that is not yet in the branch."""
+        self._give_back()
+        remove_run(self.place)
+
+    def put_aside(self, aside: str) -> None:
+        """Forget the run, but keep its files at *aside*. OSError."""
+        self._give_back()
+        os.rename(self.place, aside)
+
+    def _give_back(self) -> None:
+        store, loan = self._overlay.store, lent_branches.find(self._overlay.store, self.record.branch)
+        with store.transaction() as tx:
+            lent_branches.put(store, self.record.branch, None)
+            for layer in loan.layers() if loan is not None else ():
+                self._overlay.layers.unpin(tx, layer)
         self.close()
-        remove(self.place)
 
     def close(self) -> None:
         """Leave everything as it is for the next daemon."""
         if self._upper >= 0:
             os.close(self._upper)
             self._upper = -1
-        for fd, _ in self._released:
-            os.close(fd)
         self._released.clear()
         self._open.close()
         self._is_lent = False
@@ -253,7 +299,6 @@ class ContentCopy:
         ino: The inode number of the upper's file.
         of: The number of the object.
         number: The number of the copy.
-        source: A descriptor of the object.
         is_made: Whether run() has made it.
         size_bytes: The size of the file.
     """
@@ -261,40 +306,33 @@ class ContentCopy:
     def __init__(self, inode: Inode, ino: int) -> None:
         tree = inode.tree
         self.inode, self.of, self.number, self.is_made = inode, inode.content, tree.store.next_id("object"), False
-        with contextlib.closing(tree.backstore.open(self.of)) as content:
-            self.source = os.dup(content.fileno())
-        status = os.fstat(self.source)
+        status = tree.backstore.stat(self.of)
         self.ino, self.size_bytes, self._is_of_upper = ino, status.st_size, status.st_ino == ino
 
     def run(self) -> None:
         """Make the copy. OSError leaves nothing behind."""
         if not self._is_of_upper:
             return
-        syscalls.start_writeback(self.source)  # before: from now on also a write through a mapping moves the change time
-        status = os.fstat(self.source)
-        clone = clone_object(self.inode.tree, self.source, self.number)
+        tree = self.inode.tree
+        with contextlib.closing(tree.backstore.open(self.of)) as content:
+            content.start_writeback()  # before: from now on also a write through a mapping moves the change time
+            status = content.stat()
+            clone = clone_object(tree, content.fileno(), self.number)
         clone.utime(status.st_atime_ns, status.st_mtime_ns)
         clone.close()
         self.is_made = True
 
     def abandon(self) -> None:
         """Remove the copy, if there is one."""
-        self.close()
         if self.is_made:
             self.inode.tree.backstore.remove(self.number)
 
-    def close(self) -> None:
-        """Close the source."""
-        if self.source >= 0:
-            os.close(self.source)
-            self.source = -1
-
 
 class Look:
-    """One look at the upper directory."""
+    """One look at the upper directory. ``tree``: the branch's state that it is for."""
 
-    def __init__(self, takeover: Takeover) -> None:
-        self.takeover = takeover
+    def __init__(self, takeover: Takeover, tree: Tree) -> None:
+        self.takeover, self.tree = takeover, tree
         self.found: Found
 
     def scan(self) -> None:
@@ -316,18 +354,50 @@ def begin(overlay: Overlay, stack: LayerStack, place: str, branch_id: str, by: T
         CannotBeLayer: The kernel cannot show the branch.
         OSError: There is no room, for example.
     """
+    remove_run(place)  # what a begin that failed has left
+    unfinished, mark = place + ".new", secrets.token_hex(8)
+    remove(unfinished)
     with overlay.store.transaction() as tx:
         base = overlay.layers.seal(tx, overlay.refs.branch(branch_id))
-    record = RunRecord(branch_id, base, stack.below(base), time.clock_gettime_ns(_COARSE))
-    unfinished = place + ".new"
-    remove(unfinished)
-    for name in ("upper", "work", f"control/{os.fsdecode(on_disk.CONTROL_DIR)}"):
-        os.makedirs(os.path.join(unfinished, name), mode=0o700)
-    _copy_root(overlay.trees.of_branch(branch_id).root, os.path.join(unfinished, "upper"))
-    with open(os.path.join(unfinished, _RECORD), "wb") as file:
+        lent_branches.put(overlay.store, branch_id, Loan(base, mark))
+        overlay.layers.pin(tx, base)
+    try:
+        record = RunRecord(branch_id, base, stack.below(base), time.clock_gettime_ns(_COARSE), mark)
+        for name in ("upper", "work", f"control/{os.fsdecode(on_disk.CONTROL_DIR)}"):
+            os.makedirs(os.path.join(unfinished, name), mode=0o700)
+        _copy_root(overlay.trees.of_branch(branch_id).root, os.path.join(unfinished, "upper"))
+        _write_record(unfinished, record)
+        os.rename(unfinished, place)
+        syncing.sync_directory(os.path.dirname(place))
+        return BranchOverlay(overlay, stack, place, record, by)
+    except BaseException:
+        with overlay.store.transaction() as tx:
+            lent_branches.put(overlay.store, branch_id, None)
+            overlay.layers.unpin(tx, base)
+        remove(unfinished)
+        remove_run(place)
+        raise
+
+
+def _write_record(place: str, record: RunRecord) -> None:
+    with open(os.path.join(place, _RECORD), "wb") as file:
         file.write(msgspec.json.encode(record))
-    os.rename(unfinished, place)
-    return BranchOverlay(overlay, stack, place, record, by)
+        file.flush()
+        os.fsync(file.fileno())
+    syncing.sync_directory(place)
+
+
+def remove_run(place: str) -> None:
+    """Remove the directory of a run. What cannot be removed now is removed later: without a record nobody takes it for a run."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(os.path.join(place, _RECORD))
+    remove(place)
+
+
+def _has_fine_times() -> bool:
+    """Return whether two changes of a file never have one time if somebody has looked in between (Linux 6.13)."""
+    major, minor, *_ = os.uname().release.split(".")
+    return (int(major), int(minor.split("-")[0])) >= (6, 13)
 
 
 def _has_content(descent: Descent, path: bytes, inode: Inode) -> bool:
@@ -347,12 +417,18 @@ def _has_content(descent: Descent, path: bytes, inode: Inode) -> bool:
 
 
 def read_record(place: str) -> RunRecord | None:
-    """Return what is stored of the run in a directory; None if nothing is."""
+    """Return what is stored of the run in a directory; None if there is no record.
+
+    Raises:
+        NotOurs: It cannot be read.
+    """
     try:
         with open(os.path.join(place, _RECORD), "rb") as file:
             return msgspec.json.decode(file.read(), type=RunRecord)
-    except (OSError, msgspec.DecodeError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except (OSError, msgspec.DecodeError) as exc:
+        raise NotOurs(f"its record cannot be read: {exc}") from exc
 
 
 def _copy_root(root: Inode, upper: str) -> None:

@@ -5,6 +5,7 @@ what it has open.
 """
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -133,15 +134,32 @@ class StateWriter:
 
 
 def set_attributes(where: bytes, inode: Inode) -> None:
-    """Give a file the attributes of an inode; *where*: its path, whose last name is not followed. OSError."""
+    """Give a file the attributes of an inode, unless a program has put something else there meanwhile.
+
+    Everything goes by a descriptor of the file itself: no link that a program puts there is followed.
+
+    Args:
+        where: The file's path, whose last name is not followed.
+        inode: What it is to be like.
+
+    Raises:
+        OSError: ESTALE if it is something else by now.
+    """
     now, wanted = inode_stat.attributes(inode), all_xattrs(inode.tree, inode)
-    os.chown(where, now.uid, now.gid, follow_symlinks=False)
-    if not stat.S_ISLNK(now.mode):
-        os.chmod(where, stat.S_IMODE(now.mode))  # after chown, which takes setuid bits away
-    for name in xattrs.names(where, follow=False):
-        if name not in wanted:
-            with contextlib.suppress(OSError):
-                os.removexattr(where, name, follow_symlinks=False)
-    for name, value in wanted.items():
-        os.setxattr(where, name, value, follow_symlinks=False)
-    os.utime(where, ns=(now.atime_ns, now.mtime_ns), follow_symlinks=False)
+    fd = os.open(where, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if stat.S_IFMT(os.fstat(fd).st_mode) != stat.S_IFMT(now.mode):
+            raise OSError(errno.ESTALE, "a program has put another file there")
+        file = b"/proc/self/fd/%d" % fd
+        os.chown(file, now.uid, now.gid)
+        if not stat.S_ISLNK(now.mode):
+            os.chmod(file, stat.S_IMODE(now.mode))  # after chown, which takes setuid bits away
+        for name in xattrs.names(file, follow=True):
+            if name not in wanted:
+                with contextlib.suppress(OSError):
+                    os.removexattr(file, name)
+        for name, value in wanted.items():
+            os.setxattr(file, name, value)
+        os.utime(file, ns=(now.atime_ns, now.mtime_ns))
+    finally:
+        os.close(fd)

@@ -20,6 +20,7 @@ from agentfs_client.registry import read_record
 from agentfsd.domain_errors import Refusal
 
 RUN_OVERLAY = "run-"  # what the names of the directories of such runs in ``overlays`` begin with, before a branch's id
+PAUSED = "paused"
 ENDING_WAIT_S = 10.0
 _LOOK_S = 0.005  # programs may be waiting
 LOCK_WAIT_S = 0.5  # a stopping daemon still holds its lock for a moment
@@ -105,7 +106,7 @@ class StateDirectory:
 
     def paused_run(self, branch_id: str) -> str:
         """A file that is there while the daemon has stopped the processes of a branch that the kernel shows as an overlay."""
-        return os.path.join(self.overlays, f"{RUN_OVERLAY}{branch_id}", "paused")
+        return os.path.join(self.overlays, f"{RUN_OVERLAY}{branch_id}", PAUSED)
 
     @property
     def doorway(self) -> str:

@@ -176,7 +176,7 @@ def run_command(
         watch = RunWatch(mount, daemon, chosen, plan, report or _REPORTS[settings.get("run.report", "no")])
         order = runner.Command(
             command, env, starts_in, None, lambda pid: daemon.bind(pid, chosen.id, descendants=True), plan,
-            _tell_lacking if confinement.covers else lambda missing: None, watch.directories(),
+            _tell_lacking if confinement.covers else lambda missing: None, watch.directories(), _pause_of(mount, chosen),
         )  # fmt: skip
         before = None
         if around:

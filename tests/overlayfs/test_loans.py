@@ -1,0 +1,120 @@
+"""A branch that is lent to a run: what a kill, another state, or a failure in the middle leaves."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentfsd.core import directory_entries, lent_branches
+from agentfsd.overlayfs import branch_overlay
+from agentfsd.overlayfs.branch_overlay import BranchOverlay, NotOurs
+from agentfsd.overlayfs.layer_stack import LayerStack
+from tests.overlayfs.test_takeover import Quiet
+from tests.overlays import Opened
+
+
+class Lent:
+    """A branch ``b`` with one file, lent to a run; ``upper`` is what the run would write to."""
+
+    def __init__(self, base: Path) -> None:
+        self.opened = Opened(base)
+        (base / "layers").mkdir()
+        self.place = base / "layers" / "run-b"
+        self.id = self.opened.overlay.branches.create("b").id
+        self.opened.write("precious", b"kept", "b")
+        self.overlay = branch_overlay.begin(self.opened.overlay, self.stack(), str(self.place), self.id, Quiet())
+        self.upper = self.place / "upper"
+
+    def stack(self) -> LayerStack:
+        base = self.opened.base
+        return LayerStack(str(base / "layers"), str(base / "objects"), self.opened.overlay.trees)
+
+    def resume(self) -> None:
+        """Go on as the next daemon does after a kill."""
+        self.opened.reopen()
+        record = branch_overlay.read_record(str(self.place))
+        assert record is not None
+        self.overlay = BranchOverlay(self.opened.overlay, self.stack(), str(self.place), record, Quiet())
+
+    def names(self) -> list[bytes]:
+        tree = self.opened.tree("b")
+        return sorted(tree.names(tree.root))
+
+
+@pytest.fixture
+def lent(tmp_path: Path) -> Iterator[Lent]:
+    made = Lent(tmp_path)
+    yield made
+    made.overlay.close()
+    made.opened.close()
+
+
+def test_no_start_frees_the_layer_beneath_a_run(lent: Lent) -> None:
+    overlay = lent.opened.overlay
+    overlay.snapshots.create("b", None, "temporary", 0, "", "", temporary=True)
+    with overlay.trees.frozen("b"), overlay.trees.scratch(overlay.trees.of_branch(lent.id)):
+        (lent.upper / "new").write_text("new")
+        lent.overlay.take_over()
+    lent.resume()
+    lent.overlay.take_over()
+    assert lent.names() == [b"new", b"precious"]
+
+
+def test_a_look_from_before_another_state_is_taken_anew(lent: Lent) -> None:
+    overlay = lent.opened.overlay
+    overlay.branches.create("other", "b")
+    (lent.upper / "new").write_text("new")
+    look = lent.overlay.look()
+    look.scan()
+    overlay.branches.restore("b", "other")
+    lent.overlay.push(os.open(lent.upper, os.O_RDONLY))
+    lent.overlay.apply(look)
+    assert lent.names() == [b"new", b"precious"]
+
+
+def test_a_state_that_programs_have_not_seen_is_shown_after_a_kill(lent: Lent) -> None:
+    overlay = lent.opened.overlay
+    overlay.branches.create("other", "b")
+    lent.opened.write("theirs", b"theirs", "other")
+    lent.overlay.take_over()
+    overlay.branches.restore("b", "other")
+    lent.resume()
+    assert lent.overlay.is_replaced
+    root = os.open(lent.upper, os.O_RDONLY)
+    lent.overlay.push(root)
+    os.close(root)
+    assert (lent.upper / "theirs").read_text() == "theirs"
+    assert not lent.overlay.is_replaced
+    lent.overlay.take_over()
+    assert lent.names() == [b"precious", b"theirs"]
+    assert lent.opened.overlay.fsck() == []
+
+
+def test_an_end_that_fails_leaves_the_branch_lent(lent: Lent, monkeypatch: pytest.MonkeyPatch) -> None:
+    (lent.upper / "new").write_text("new")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LayerStack, "add", full)
+        with pytest.raises(OSError, match="No space"):
+            lent.overlay.finish()
+    tree = lent.opened.tree("b")
+    with pytest.raises(OSError, match="only that run changes it"):
+        directory_entries.unlink(tree, tree.root, b"new")
+    lent.overlay.finish()
+    assert lent.names() == [b"new", b"precious"]
+    assert lent_branches.find(lent.opened.store, lent.id) is None
+    lent.opened.unlink("new", "b")
+    assert not lent.place.exists()
+
+
+def test_a_record_of_another_loan_is_not_taken_over(lent: Lent) -> None:
+    with lent.opened.store.transaction():
+        lent_branches.put(lent.opened.store, lent.id, lent_branches.Loan(0, "other"))
+    lent.overlay.close()
+    with pytest.raises(NotOurs):
+        lent.resume()
+    lent.overlay = lent.overlay
