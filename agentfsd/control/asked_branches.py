@@ -13,6 +13,11 @@ _CONCERN_NONE = (
 )  # fmt: skip
 
 
+def seals(request: wire.Request) -> bool:
+    """Return whether a request seals the state of branches, which copies what their runs may still write."""
+    return isinstance(request, (wire.Merge, wire.Commit, wire.BranchCreate, wire.DiffFiles))
+
+
 def asked_branches(request: wire.Request, bound_to: str | None, overlay: Overlay) -> set[str] | None:
     """Return the ids of the branches that a request may be about; None for all of them.
 

@@ -57,8 +57,11 @@ class RunsBesideUs(Protocol):
     @property
     def live(self) -> Collection[str]: ...
 
-    async def look(self, branch_ids: Collection[str] | None = None) -> None:
-        """Bring into these branches, or into all, what their runs have written until now. OSError."""
+    async def look(self, branch_ids: Collection[str] | None = None, *, own: bool = False) -> None:
+        """Bring into these branches, or into all, what their runs have written until now. OSError.
+
+        *own*: give the branches contents of their own, too.
+        """
 
     async def push(self) -> None:
         """Show runs the states that their branches have got by a restore, a merge or an undo. OSError."""

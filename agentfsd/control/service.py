@@ -14,7 +14,7 @@ import trio
 from agentfs_client import wire
 from agentfsd.asking.questions import AnswerNeeded
 from agentfsd.control import snapshot_tags
-from agentfsd.control.asked_branches import asked_branches
+from agentfsd.control.asked_branches import asked_branches, seals
 from agentfsd.control.audit_notes import noted_refusal
 from agentfsd.control.authorization import FORBIDDEN, Claim, check_caller, check_known
 from agentfsd.control.daemon_status import status
@@ -110,7 +110,7 @@ class ControlService:
                 services.note(noted_refusal(request), context)
             raise
         if services.runs is not None and services.runs.live:
-            await services.runs.look(asked_branches(request, bound_to, services.overlay))
+            await services.runs.look(asked_branches(request, bound_to, services.overlay), own=seals(request))
         with metered(services, operation, request, context), self._counted(operation):
             work = _with_answers(lambda: operation.handler(services, request, context))
             if channel is not None and (operation.cancellable or (ruled is not None and ruled.rules.asks)):

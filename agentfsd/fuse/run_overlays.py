@@ -409,11 +409,12 @@ class RunOverlays:
 
     # -- what runs have written
 
-    async def look(self, branch_ids: Collection[str] | None = None) -> None:
+    async def look(self, branch_ids: Collection[str] | None = None, *, own: bool = False) -> None:
         """Bring into the branches what their runs have written until now.
 
         Args:
             branch_ids: The branches; None for all.
+            own: Whether the branches get contents of their own, because they are about to be sealed.
 
         Raises:
             OSError: There is no room, for example. The branch is as it was. If all branches were asked for, it is only logged.
@@ -425,6 +426,8 @@ class RunOverlays:
                 async with live.turn:
                     if self._by_branch.get(branch_id) is live:
                         await self._look(branch_id, live)
+                    if own and self._by_branch.get(branch_id) is live:
+                        await self._own_contents(live.overlay)
             except OSError as exc:
                 if branch_ids is not None:
                     raise
