@@ -53,7 +53,7 @@ from agentfsd.linux import mounts
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.database_refusals import unreadable
-from agentfsd.process import apart, descriptors, readiness
+from agentfsd.process import apart, descriptors, installed_code, readiness
 from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager
 from agentfsd.state import daemon_records, state_directory
@@ -406,6 +406,15 @@ class Daemon:
             self.observation.note_settings(self.config.settings)
             log.info("settings read: %s", self.config.settings or "there is no file of them")
         self.manager.ready(status)
+        if installed_code.has_changed():
+            await self._be_replaced()
+
+    async def _be_replaced(self) -> None:
+        """Have a daemon of the version that was installed meanwhile take over."""
+        try:
+            await self._restart()
+        except OSError as exc:
+            log.warning("the daemon of the new version does not take over: %s", exc.strerror or exc)
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:

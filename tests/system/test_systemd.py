@@ -1,5 +1,6 @@
 """The units under a real systemd, in namespaces of its own (tests/booted.py): mounts that others see, kills, reloads, reboots."""
 
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import agentfsd
 from tests.booted import SYSTEMD, UNITS, Machine, needs_systemd
 from tests.mounted import needs_fuse, needs_open_checkout
 
@@ -96,6 +98,18 @@ def test_enabled_workspace_is_mounted_for_all_and_survives_kill_stop_and_reboot(
     work.systemctl("disable", "--now")
 
 
+@contextlib.contextmanager
+def _upgraded() -> Iterator[None]:
+    """As after an upgrade: a file of the program is newer than the daemon that runs."""
+    file = agentfsd.__file__
+    old = os.stat(file)
+    os.utime(file)
+    try:
+        yield
+    finally:
+        os.utime(file, ns=(old.st_atime_ns, old.st_mtime_ns))
+
+
 def test_programs_go_on_when_the_daemon_is_killed_or_replaced(machine: Machine) -> None:
     work = Workspace(machine, "living")
     work.systemctl("start")
@@ -110,6 +124,11 @@ def test_programs_go_on_when_the_daemon_is_killed_or_replaced(machine: Machine) 
     machine.wait(lambda: work.shown("MainPID") not in (before, "0"))
     assert work.back(1)
     assert work.sh("agentfsd status").splitlines()[1].endswith("in the place of 2 daemons killed or replaced")
+    before = work.shown("MainPID")
+    with _upgraded():
+        work.systemctl("reload")
+        machine.wait(lambda: work.shown("MainPID") not in (before, "0"))
+    assert work.back(1)
     wanted = "".join(f"{number}\n" for number in range(1, 401))
     machine.wait(lambda: work.sh("cat main.log") == wanted)
     machine.wait(lambda: work.sh("cat .agentfs/branches/fix/run.log") == wanted)
