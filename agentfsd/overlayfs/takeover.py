@@ -22,7 +22,7 @@ from agentfsd.overlayfs.lower_doubts import LowerDoubts
 from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.twin_directories import TwinDirectories, path_beneath
 from agentfsd.overlayfs.unlocking import UnlockedDirectories, is_locked
-from agentfsd.overlayfs.upper_scan import Found, Known, open_found, scan, signature
+from agentfsd.overlayfs.upper_scan import Found, Known, open_found, scan, signature, uncertain
 from agentfsd.overlayfs.upper_state import UpperState
 
 _ASIDE = b".agentfs-moving-%d"  # names at the root, which nobody sees: they are gone when the transaction ends
@@ -276,15 +276,15 @@ class Takeover:
             else:
                 first.append(found)
                 numbers.add(found.status.st_ino)
-        for found, number, status in new_entries.make(self._tree, node, fd, first, self._by):
-            if stat.S_ISREG(status.st_mode):
-                self._state.files[status.st_ino] = number
-            names[found.name] = Known(signature(status))
+        for found, number, known in new_entries.make(self._tree, node, fd, first, self._by):
+            if stat.S_ISREG(known.signature.mode):
+                self._state.files[known.signature.ino] = number
+            names[found.name] = known
         copies = [found.name for found in first if found.marks.is_copy]
         for name in copies if copies and self._doubts.may_lack(node) else ():
             origin.doubt(node, name)
         for found in more:
-            self._link(found, node, names)
+            self._link(found, fd, node, names)
 
     def _present(self, found: Found, existing: Inode | None = None) -> Inode | None:
         """Return the branch's file whose content object is that file of the upper.
@@ -300,13 +300,15 @@ class Takeover:
                 return inode
         return None
 
-    def _link(self, found: Found, node: Inode, names: dict[bytes, Known]) -> None:
+    def _link(self, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
         inode = self._present(found)
         if inode is None:  # its other name has vanished meanwhile
             return
         requested_changes.link(self._by, self._tree, inode, node, found.name)
+        found.status = inode_stat.data_stat(inode)
         self._settle(inode, found)
-        names[found.name] = Known(signature(inode_stat.data_stat(inode)))
+        is_as_found = new_entries.has_xattrs_of(found, fd)
+        names[found.name] = Known(signature(found.status)) if is_as_found else uncertain(found.status)
 
     def _file(self, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
         """Take over a name that the branch has already."""
@@ -336,11 +338,11 @@ class Takeover:
         return is_same and (not existing.is_file or inode_stat.attributes(existing).nlink == 1)
 
     def _change(self, existing: Inode, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
-        status, is_uncertain = found.status, self._doubts.is_uncertain(node, found.name)
+        known, is_uncertain = Known(signature(found.status)), self._doubts.is_uncertain(node, found.name)
         if existing.is_file:
             with self._tree.store.transaction() as tx:
                 try:
-                    number, status = new_entries.take(tx, self._tree, fd, found)
+                    number, status, known = new_entries.take(tx, self._tree, fd, found)
                 except FileNotFoundError:
                     return
                 copyup.adopt_content(existing, number, new_entries.attributes_of(found, status))
@@ -352,7 +354,7 @@ class Takeover:
             self._settle(existing, found)
         if is_uncertain:
             origin.doubt(node, found.name)
-        names[found.name] = Known(signature(status))
+        names[found.name] = known
 
     def _reopen(self, inode: Inode) -> None:
         inode.release_files()

@@ -41,6 +41,11 @@ class Known:
     marks: Marks = PLAIN
 
 
+def uncertain(status: os.stat_result) -> Known:
+    """Return what is known of a file that may have changed since we looked: the next scan finds it changed."""
+    return Known(signature(status)._replace(ctime_ns=-1))
+
+
 @dataclass(slots=True)
 class Found:
     """A name that has changed, or a directory in which something has.

@@ -69,6 +69,22 @@ SWAPS = {
 }
 
 
+ATTRIBUTES = {
+    "setfattr": "setfattr -n user.x -v $N f a/f one g/two",
+    "chmod": "chmod 60$N f a/f one g/two",
+    "chown": "chown 1$N f a/f one g/two",
+}
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attributes_set_between_finding_and_taking_are_not_lost(workspace: Workspace, name: str) -> None:
+    workspaces.shell("mkdir g; echo x > f; echo y >> a/f; echo z > one; ln one g/two", workspace.merged)
+    between(workspace, ATTRIBUTES[name].replace("$N", "4"))
+    workspaces.shell("ln one three; ln one g/four; echo more >> f; rm a/f; echo y > a/f", workspace.merged)
+    between(workspace, ATTRIBUTES[name].replace("$N", "6"))
+    assert not workspace.look()
+
+
 @pytest.mark.parametrize("name", SWAPS)
 def test_what_changes_between_finding_and_taking_is_found_by_the_next_look(workspace: Workspace, name: str) -> None:
     before, swap = (script.replace("$OUT", str(workspace.base / "outside")) for script in SWAPS[name])
