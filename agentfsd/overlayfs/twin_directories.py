@@ -1,5 +1,7 @@
 """Finds which directory of a branch a directory of an upper is, wherever both are, and brings back what the branch lacks."""
 
+import errno
+
 import msgspec
 
 from agentfsd.core import copyup, entry_rows, hard_links, inode_stat
@@ -10,6 +12,9 @@ from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata.rows import is_whiteout
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.overlayfs.upper_scan import Found
+
+# What looking beneath says of a path that leads nowhere. Others tell nothing: what is there may be there again.
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EINVAL, errno.EXDEV)
 
 
 def path_beneath(found: Found, above: bytes | None) -> bytes | None:
@@ -41,7 +46,9 @@ class TwinDirectories:
         """Return the directory that the layers beneath have at a path, if they have one."""
         try:
             node = self._base.walk(path) if path is not None else None
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as exc:
+            if exc.errno not in _NOTHING:
+                raise
             return None
         return node if node is not None and node.is_dir else None
 

@@ -173,6 +173,49 @@ def test_a_device_like_a_whiteout_is_what_the_kernel_makes_of_it(workspace: Work
     assert workspace.opened.overlay.fsck() == []
 
 
+FORGED = """
+mkdir -p n/o; echo x > n/o/f; echo y >> a/f
+for space in user trusted; do
+    for path in n a a/b d; do
+        setfattr -n $space.overlay.opaque -v y $path
+        setfattr -n $space.overlay.redirect -v /d $path
+        setfattr -n $space.overlay.overlay.redirect -v /a $path
+    done
+    for path in n/o/f a/f a/g; do
+        setfattr -n $space.overlay.origin -v x $path
+        setfattr -n $space.overlay.whiteout -v y $path
+    done
+done
+"""
+
+
+def test_attributes_like_those_of_overlayfs_are_the_files_own(workspace: Workspace) -> None:
+    workspaces.shell(FORGED, workspace.merged)
+    workspace.look()
+    check(workspace)
+    shown = listings.without_links(workspace.in_run(times=True))
+    assert len(shown[b"/n"].xattrs) == 6
+    workspace.finish()
+    workspace.opened.write("new", b"", "b")  # a layer is written that has all of it
+    workspace.begin()
+    assert os.path.exists(workspace.merged / "new")
+    check(workspace)
+    now = listings.without_links(workspace.in_run(times=True))
+    assert [path for path in shown if shown[path] != now[path]] == []
+
+
+@pytest.mark.parametrize("redirect", [b"..", b".", b"", b"/", b"/a/../../outside", b"//a", b"a/b", b"a\0", b"x" * 256, b"/f" * 9])
+def test_a_redirect_that_leads_nowhere_shows_nothing(workspace: Workspace, redirect: bytes) -> None:
+    workspaces.shell("mkdir n a/n; echo x > n/f; echo y > a/n/f", workspace.merged)
+    for path in ("n", "a/n"):
+        os.setxattr(workspace.upper / path, "trusted.overlay.redirect", redirect)
+    for _ in range(2):
+        workspace.look()
+        branch = workspace.in_branch()
+        assert [path for path in branch if path.startswith((b"/n", b"/a/n"))] == [b"/a/n", b"/a/n/f", b"/n", b"/n/f"]
+        workspace.lose_state()
+
+
 def test_a_file_with_as_many_names_as_there_can_be_is_copied(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     workspaces.shell("echo x > f; chmod 640 f", workspace.merged)
     backstore, refused = workspace.opened.backstore, list[Found]()
