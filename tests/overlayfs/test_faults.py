@@ -2,13 +2,14 @@
 
 import mmap
 import os
+import resource
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agentfsd.core import inode_attributes
+from agentfsd.core import data, inode_attributes
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.overlayfs import layer_stack
 from agentfsd.overlayfs.branch_overlay import BranchOverlay
@@ -206,6 +207,33 @@ def test_a_layer_with_copies_of_the_lower_is_written_anew_when_the_lower_changes
     assert (workspace.merged / "a/f").read_text() == "theirs\n"
     workspace.look()
     check(workspace)
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    """As many as may be opened more."""
+    limits, more = resource.getrlimit(resource.RLIMIT_NOFILE), 60
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, limits[1]))
+    yield more
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_many_files_can_be_removed_between_two_looks(workspace: Workspace, few_descriptors: int) -> None:
+    workspace.begin()
+    workspace.shell("mkdir n; for i in $(seq 100); do echo $i > n/$i; done")
+    workspace.look()
+    inode = workspace.tree.walk(b"n/7")
+    data.open_(inode, os.O_RDONLY)
+    workspace.shell("rm -r n")
+    workspace.look()
+    check(workspace)
+    while workspace.opened.overlay.layers.reap():
+        pass
+    assert data.read(inode, 9, 0) == b"7\n"
+    data.release(inode)
+    objects = workspace.opened.backstore.usage()["objects"]
+    del inode
+    assert workspace.opened.backstore.usage()["objects"] == objects - 1
 
 
 def test_nothing_is_sealed_before_a_new_daemon_has_looked(workspace: Workspace) -> None:
