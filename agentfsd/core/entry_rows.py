@@ -125,5 +125,3 @@ def discard_if_gone(inode: Inode) -> None:
             tree.backstore.set_aside(number)
             return
     tree.doom(inode, number)
-    if tree.store.whole is not None:  # more may fail after this; until then the transaction also keeps the Inode, and its content
-        tree.store.whole.when_undone(lambda: tree.spare(inode))

@@ -346,8 +346,8 @@ class Takeover:
                 except FileNotFoundError:
                     return
                 copyup.adopt_content(existing, number, new_entries.attributes_of(found, status))
-                self._reopen(existing)
                 tx.when_undone(lambda: self._reopen(existing))
+                self._reopen(existing)
             self._state.files[status.st_ino] = existing.id
             requested_changes.content_changed(self._by, existing)
         else:
