@@ -142,22 +142,25 @@ class TwinDirectories:
         return made
 
     def _revive(self, tx: Transaction, beneath: Inode, directory: Inode, name: bytes) -> Inode:
-        made = self._put(tx, beneath, directory, name)
-        if not beneath.is_dir or not beneath.id:
-            return made
-        for below, child in self._base.entries(beneath).items():
-            if is_whiteout(child):
-                copyup.set_entry(tx, made, below, child)
-                continue
-            there = self._tree.find_stored(child)
-            if there is None:
-                self._revive(tx, self._base.inode(child, beneath, below), made, below)
-            elif not there.is_dir:
-                copyup.materialize(tx, there)
-                tx.set(there, nlink=there.nlink + 1)
-                copyup.save(tx, there)
-                copyup.set_entry(tx, made, below, child)
-        return made
+        """Do so, without changing the directory's link count. Directories may be deeper than Python's stack."""
+        revived = self._put(tx, beneath, directory, name)
+        todo = [(beneath, revived)]
+        while todo:
+            old, made = todo.pop()
+            for below, child in self._base.entries(old).items() if old.is_dir and old.id else ():
+                if is_whiteout(child):
+                    copyup.set_entry(tx, made, below, child)
+                    continue
+                there = self._tree.find_stored(child)
+                if there is None:
+                    inode = self._base.inode(child, old, below)
+                    todo.append((inode, self._put(tx, inode, made, below)))
+                elif not there.is_dir:
+                    copyup.materialize(tx, there)
+                    tx.set(there, nlink=there.nlink + 1)
+                    copyup.save(tx, there)
+                    copyup.set_entry(tx, made, below, child)
+        return revived
 
     def _put(self, tx: Transaction, beneath: Inode, directory: Inode, name: bytes) -> Inode:
         """Store what the layers beneath have under its old number, at a name."""

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import data, inode_attributes
+from agentfs_host.tree_removal import remove_tree
+from agentfsd.core import data, directory_entries, inode_attributes
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.overlayfs import layer_stack
 from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from tests.overlayfs import listings, workspaces
 from tests.overlayfs.workspaces import Silent, Workspace
+from tests.overlays import OWNER
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount an overlay")
 
@@ -135,6 +137,26 @@ def test_a_directory_that_two_looks_did_not_see_on_its_way_comes_back_with_all_t
     assert b"/z" not in workspace.in_branch()
     workspace.look()
     check(workspace)
+
+
+def test_a_directory_that_comes_back_may_be_deeper_than_the_stack_of_python(workspace: Workspace) -> None:
+    node, depth = workspace.tree.walk(b"empty"), 1200
+    for _ in range(depth):
+        node = directory_entries.make(workspace.tree, node, b"d", 0o40755, OWNER)
+    directory_entries.make(workspace.tree, node, b"leaf", 0o100644, OWNER)
+    workspace.begin()
+    workspace.shell("mv empty z")
+    look = workspace.live.look()
+    look.scan()
+    look.found.children = [found for found in look.found.children if found.name != b"z"]
+    look.found.names -= {b"z"}
+    workspace.live.apply(look)
+    assert workspace.tree.find(workspace.tree.root, b"z") is None
+    workspace.look()
+    assert workspace.tree.walk(b"z/" + b"d/" * depth + b"leaf").is_file
+    assert workspace.opened.overlay.fsck() == []
+    workspace.unmount()
+    remove_tree(str(workspace.base / "runs"))  # pytest cannot
 
 
 def test_a_new_directory_with_the_inode_number_of_a_removed_one_shows_nothing_of_it(workspace: Workspace) -> None:
