@@ -7,6 +7,7 @@ beneath it show was removed in the run.
 
 import contextlib
 import itertools
+import os
 import stat
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -165,7 +166,7 @@ class Takeover:
             self._drop_vanished(found, node, base)
         before = found.before.names if found.before is not None else {}
         names.update((name, old) for name, old in before.items() if name in found.names)
-        self._unlock(found, path)
+        self._unlock(found, path, known)
         fresh: list[Found] = []
         directories: list[_Way] = []
         for child in found.children:
@@ -188,10 +189,13 @@ class Takeover:
             self._make(fresh, fd, node, names)
         return directories
 
-    def _unlock(self, found: Found, path: bytes) -> None:
-        if path and is_locked(found.status):
+    def _unlock(self, found: Found, path: bytes, known: Known) -> None:
+        def relocked(status: os.stat_result) -> None:
+            known.signature = signature(status)
+
+        if path and found.children and is_locked(found.status):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                self._unlocked.unlock(self._upper.fd(path.rpartition(b"/")[0]), found.name)
+                self._unlocked.unlock(self._upper.fd(path.rpartition(b"/")[0]), found.name, found.status, relocked)
 
     def _is_free(self, node: Inode, name: bytes) -> bool:
         return (node.lower_path is None and name not in self._tree.entries(node)) or self._tree.find(node, name) is None

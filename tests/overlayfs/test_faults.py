@@ -139,7 +139,15 @@ def test_a_directory_that_two_looks_did_not_see_on_its_way_comes_back_with_all_t
     check(workspace)
 
 
-def test_a_directory_that_comes_back_may_be_deeper_than_the_stack_of_python(workspace: Workspace) -> None:
+@pytest.fixture
+def deep_workspace(workspace: Workspace) -> Iterator[Workspace]:
+    yield workspace
+    workspace.unmount()
+    remove_tree(str(workspace.base / "runs"))  # pytest cannot
+
+
+def test_a_directory_that_comes_back_may_be_deeper_than_the_stack_of_python(deep_workspace: Workspace) -> None:
+    workspace = deep_workspace
     node, depth = workspace.tree.walk(b"empty"), 1200
     for _ in range(depth):
         node = directory_entries.make(workspace.tree, node, b"d", 0o40755, OWNER)
@@ -155,8 +163,6 @@ def test_a_directory_that_comes_back_may_be_deeper_than_the_stack_of_python(work
     workspace.look()
     assert workspace.tree.walk(b"z/" + b"d/" * depth + b"leaf").is_file
     assert workspace.opened.overlay.fsck() == []
-    workspace.unmount()
-    remove_tree(str(workspace.base / "runs"))  # pytest cannot
 
 
 def test_a_new_directory_with_the_inode_number_of_a_removed_one_shows_nothing_of_it(workspace: Workspace) -> None:
