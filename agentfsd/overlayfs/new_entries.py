@@ -20,7 +20,8 @@ from agentfsd.overlayfs import on_disk
 from agentfsd.overlayfs.unlocking import is_locked, opened
 from agentfsd.overlayfs.upper_scan import Found, Known, signature, uncertain
 
-_NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOTSUP)  # copy what the file system gives no further name
+# Copy what the file system gives no further name. EXDEV: the two directories are of different projects (quotas).
+_NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EXDEV)
 
 
 class Taken(NamedTuple):

@@ -1,5 +1,6 @@
 """What programs of a run do against the takeover: nothing outside is touched, and no takeover fails for ever."""
 
+import errno
 import os
 import stat
 import threading
@@ -216,13 +217,16 @@ def test_a_redirect_that_leads_nowhere_shows_nothing(workspace: Workspace, redir
         workspace.lose_state()
 
 
-def test_a_file_with_as_many_names_as_there_can_be_is_copied(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [errno.EMLINK, errno.EXDEV])
+def test_a_file_that_can_have_no_further_name_is_copied(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
     workspaces.shell("echo x > f; chmod 640 f", workspace.merged)
     backstore, refused = workspace.opened.backstore, list[Found]()
 
     def take(directory: int, name: bytes, number: int) -> os.stat_result:
         refused.append(Found(name, os.stat(name, dir_fd=directory), has_changed=True))
-        raise OSError(31, "too many links")
+        raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr(backstore, "take", take)
     workspace.look()
