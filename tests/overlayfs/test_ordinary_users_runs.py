@@ -12,6 +12,8 @@ import pytest
 
 from agentfs_host import syscalls
 from agentfs_host.tree_removal import remove_tree
+from agentfsd.core import data, inode_attributes
+from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.overlayfs.unlocking import UnlockedDirectories
 from tests.mounted import needs_namespaces
 from tests.overlayfs import listings, workspaces
@@ -168,6 +170,32 @@ def _not_touched_in_vain(workspace: OfUser) -> None:
     assert not workspace.look()
 
 
+def _written_again(workspace: OfUser) -> None:
+    for name in ("f", "g", "h"):
+        workspace.do(f"echo {name} > {name}; chmod 444 {name}")
+    workspace.look()
+    workspace.finish()
+    tree, (sealed,) = workspace.tree, workspace.tree.chain - {workspace.tree.head}
+    with workspace.opened.store.transaction() as tx:  # the head gets the objects
+        workspace.opened.overlay.layers.release(tx, sealed)
+    assert tree.walk(b"f").content_layer == tree.head
+    for name in (b"f", b"g", b"h"):
+        inode_attributes.setattr_(tree, tree.walk(name), NewAttributes(mode=0o644))
+    data.open_(tree.walk(b"f"), os.O_WRONLY)
+    assert data.write(tree.walk(b"f"), b"more", 2) == 4
+    assert data.write(tree.walk(b"f"), b"!", 6) == 1
+    data.release(tree.walk(b"f"))
+    data.open_(tree.walk(b"g"), os.O_WRONLY | os.O_TRUNC)
+    data.release(tree.walk(b"g"))
+    inode_attributes.setattr_(tree, tree.walk(b"h"), NewAttributes(size=1))
+    branch = workspace.in_branch()
+    assert [branch[b"/" + name].content for name in (b"f", b"g", b"h")] == [b"f\nmore!", b"", b"h"]
+    assert {oct(0o100644)} == {branch[b"/" + name].mode for name in (b"f", b"g", b"h")}
+    assert workspace.opened.overlay.fsck() == []
+    layer = next(Path(workspace.base / "runs").glob("layer-*/f"))
+    assert (stat.S_IMODE(layer.stat().st_mode), layer.read_bytes()) == (0o444, b"f\n")
+
+
 @pytest.mark.parametrize("is_changed", [False, True])
 def test_a_mode_that_somebody_else_sets_meanwhile_stays(tmp_path: Path, is_changed: bool) -> None:
     place, told = tmp_path / "n", list[os.stat_result]()
@@ -183,6 +211,6 @@ def test_a_mode_that_somebody_else_sets_meanwhile_stays(tmp_path: Path, is_chang
     assert told == ([] if is_changed else [place.stat()])
 
 
-@pytest.mark.parametrize("do", [_not_touched_in_vain, _unreadable, _made_unreadable_after_a_look, _written_layer])
+@pytest.mark.parametrize("do", [_written_again, _not_touched_in_vain, _unreadable, _made_unreadable_after_a_look, _written_layer])
 def test_what_an_ordinary_users_run_makes_unreadable_comes_into_the_branch(base: Path, do: Callable[[OfUser], None]) -> None:
     as_user(base, do)
