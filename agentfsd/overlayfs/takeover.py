@@ -69,6 +69,7 @@ class Takeover:
         self._aside: dict[int, Inode] = {}
         self._visited: list[tuple[Inode, Found]] = []  # directories
         self._placed: set[int] = set()  # inode numbers of directories
+        self._given: set[int] = set()  # inode ids of the branch's directories that have a directory of the upper
 
     def look(self) -> Found:
         """Find what has changed. It may run in a thread of its own, beside all others. OSError."""
@@ -91,14 +92,16 @@ class Takeover:
 
     def _apply(self, found: Found) -> None:
         state, self._state = self._state, UpperState(self._state.known, dict(self._state.files), dict(self._state.directories))
-        self._aside, self._visited, self._placed, self._aside_numbers = {}, [], set(), itertools.count(1)
+        self._aside, self._visited, self._placed, self._given = {}, [], set(), set()
+        self._aside_numbers = itertools.count(1)
         try:
             with self._tree.store.as_one(), UnlockedDirectories() as self._unlocked:
                 self._twins = TwinDirectories(self._tree, self._base, self._state.directories)
                 self._move_aside(found)
                 known = self._all_below(found)
                 for left in self._aside.values():
-                    self._remove(self._tree.root, left.name)
+                    if left.id not in self._given:
+                        self._remove(self._tree.root, left.name)
                 for node, directory in self._visited:  # last: what happens in one directory may touch another
                     self._settle_directory(node, directory)
         except BaseException:
@@ -115,7 +118,7 @@ class Takeover:
     def _move_aside(self, root: Found) -> None:
         """Move renamed directories out of the way, before what had their names, or was above them, is removed."""
         for found, node in list(self._renamed(root)):
-            if node.parent is None or found.status.st_ino in self._aside:
+            if node.parent is None or found.status.st_ino in self._aside or self._is_aside(node.id):
                 continue
             self._aside[found.status.st_ino] = node
             name = next(name for name in map(_ASIDE.__mod__, self._aside_numbers) if self._is_free(self._tree.root, name))
@@ -238,6 +241,8 @@ class Takeover:
         """Return the directory of the branch for one of the upper, after moving or making it."""
         existing, number, beneath = self._tree.find(node, found.name), found.status.st_ino, self._twins.beneath(base_path)
         twin = self._aside.pop(number, None) or self._twins.find(found, beneath, existing)
+        if twin is not None and twin.id in self._given:  # inode numbers are given again: two may lead to one directory
+            twin = None
         if existing is not None and existing is not twin:
             if twin is None and beneath is None and self._may_stay(existing, node, found, base):
                 twin = existing
@@ -257,6 +262,7 @@ class Takeover:
         if found.before is not None and self._state.directories.get(number) != existing.id:
             raise _Unrecognised
         self._state.directories[number] = existing.id
+        self._given.add(existing.id)
         return existing
 
     def _may_stay(self, existing: Inode, node: Inode, found: Found, base: Inode | None) -> bool:

@@ -175,6 +175,18 @@ def test_a_new_directory_with_the_inode_number_of_a_removed_one_shows_nothing_of
         check(workspace)
 
 
+def test_inode_numbers_of_two_directories_may_lead_to_one(workspace: Workspace) -> None:
+    workspace.begin()
+    workspace.shell("mkdir m; echo x > m/f")
+    workspace.look()
+    workspace.shell("mkdir n a/n; echo y > n/f; echo z > a/n/f; echo x > m/g")
+    for path in ("n", "a/n"):
+        workspace.live._state.directories[os.stat(workspace.upper / path).st_ino] = workspace.tree.walk(b"m").id
+    workspace.look()
+    check(workspace)
+    assert not workspace.look()
+
+
 def test_the_files_of_a_renamed_directory_are_not_taken_again(workspace: Workspace) -> None:
     workspace.begin()
     workspace.shell("mkdir n; for i in 1 2 3; do echo $i > n/$i; done")
