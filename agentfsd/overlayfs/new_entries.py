@@ -24,7 +24,7 @@ from agentfsd.overlayfs.upper_scan import Found, Known, signature, uncertain
 _NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EXDEV)
 
 
-class Taken(NamedTuple):
+class TakenFile(NamedTuple):
     """A file of the upper that has become a content object.
 
     Attributes:
@@ -117,7 +117,7 @@ def make_directory(tree: Tree, directory: Inode, found: Found, by: TakeoverRepor
     return inode
 
 
-def take(tx: Transaction, tree: Tree, fd: int, found: Found) -> Taken:
+def take(tx: Transaction, tree: Tree, fd: int, found: Found) -> TakenFile:
     """Make a file of the upper a content object. The caller stores the object's row.
 
     Raises:
@@ -137,7 +137,7 @@ def take(tx: Transaction, tree: Tree, fd: int, found: Found) -> Taken:
         status = _copy(tree, fd, found, number)
     tx.when_undone(lambda: tree.backstore.remove(number))
     is_as_found = is_as_found and has_xattrs_of(found, fd)
-    return Taken(number, status, Known(signature(status)) if is_as_found else uncertain(status))
+    return TakenFile(number, status, Known(signature(status)) if is_as_found else uncertain(status))
 
 
 def has_xattrs_of(found: Found, fd: int) -> bool:
