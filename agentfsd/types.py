@@ -82,10 +82,12 @@ class LowerNews(Protocol):
 class ContentFile(Protocol):
     """An open content object. Its own size, times and holes are authoritative. Not tied to any branch.
 
-    ``stays``: the file behind the descriptor is the object for as long as it is open.
+    ``stays``: the file behind the descriptor is the object for as long as it is open. ``is_readonly``: nobody may open the object
+    for writing, because of its mode.
     """
 
     stays: bool
+    is_readonly: bool
 
     def fileno(self) -> int:
         """The descriptor that holds the content now (a spill may replace it: do not keep it)."""

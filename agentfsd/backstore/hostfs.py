@@ -38,12 +38,12 @@ _NOT_OURS = {  # what opening something else than a regular file of ours says
 class HostFile:
     """An open object: a plain descriptor."""
 
-    __slots__ = ("_fd", "_name", "_store")
+    __slots__ = ("_fd", "_name", "_store", "is_readonly")
     stays = True
 
-    def __init__(self, store: "HostBackstore", name: str, fd: int) -> None:
+    def __init__(self, store: "HostBackstore", name: str, fd: int, *, is_readonly: bool = False) -> None:
         """*name*: "" while it has none."""
-        self._store, self._name, self._fd = store, name, fd
+        self._store, self._name, self._fd, self.is_readonly = store, name, fd, is_readonly
 
     def fileno(self) -> int:
         return self._fd
@@ -138,17 +138,18 @@ class HostBackstore:
         It is open for reading only while a given-out descriptor has a read lease on it, since the open would take 45 s, and if a
         file that take() has made an object may not be written.
         """
-        name = _name(object_id)
+        name, is_readonly = _name(object_id), False
         for flags in (_OPEN, _READ):
             try:
                 fd = self._open(name, flags | os.O_NONBLOCK)
             except (BlockingIOError, PermissionError) as exc:
                 if flags == _READ and isinstance(exc, PermissionError):
                     raise self._damaged(name, exc) from None
+                is_readonly = isinstance(exc, PermissionError)
                 continue
             except OSError as exc:
                 raise self._damaged(name, exc) from None
-            return HostFile(self, name, self._checked(name, fd))
+            return HostFile(self, name, self._checked(name, fd), is_readonly=is_readonly)
         return HostFile(self, name, self._open(name, _OPEN))
 
     def _checked(self, name: str, fd: int) -> int:

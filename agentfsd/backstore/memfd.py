@@ -40,6 +40,7 @@ class MemoryFile:
 
     __slots__ = ("_object", "_store")
     stays = False
+    is_readonly = False
 
     def __init__(self, store: "MemoryBackstore", held: _Object) -> None:
         self._store = store

@@ -247,6 +247,22 @@ def own_content(inode: Inode, *, empty: bool = False) -> None:
     _install(inode, number, create_object(tree, number))
 
 
+def open_owned(inode: Inode, *, empty: bool = False) -> ContentFile:
+    """Return the open content of a file that the head layer owns, for writing. ``inode.file`` stays open.
+
+    An object whose mode permits nobody to write it gets replaced by a copy, or by an empty one for *empty*: an ordinary user's
+    run may have made such a file, and it keeps its mode where a layer still has it.
+    """
+    tree = inode.tree
+    content = inode.file = inode.file or tree.backstore.open(inode.content)
+    if not content.is_readonly:
+        return content
+    number = tree.store.next_id("object")
+    replace_content(inode, number, create_object(tree, number) if empty else clone_object(tree, content.fileno(), number))
+    inode.file = inode.file or tree.backstore.open(inode.content)
+    return inode.file
+
+
 def keep_original(tx: Transaction, inode: Inode, sealed: int, max_copy_bytes: int | None = None) -> None:
     """Leave a file's object to the branch after sealing its layer, and give the sealed layer a clone of the object.
 

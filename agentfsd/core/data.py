@@ -118,13 +118,14 @@ def _writable(inode: Inode, privileged: bool) -> ContentFile:
         copyup.check_writable(inode.tree)
     if not copyup.is_owned(inode):
         copyup.own_content(inode)
-    if inode.file is None:
-        inode.file = inode.tree.backstore.open(inode.content)
+    content = inode.file
+    if content is None or content.is_readonly:
+        content = copyup.open_owned(inode)
     if inode.xattrs:
         inode_attributes.drop_capabilities(inode)
     if not privileged:
         inode_attributes.drop_setid(inode)
-    return inode.file
+    return content
 
 
 def allocate(inode: Inode, mode: int, offset: int, length: int) -> None:

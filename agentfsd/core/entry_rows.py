@@ -109,8 +109,13 @@ def _drop_rows(tx: Transaction, inode: Inode, *, seen_at: bytes | None = None) -
 
 
 def discard_if_gone(inode: Inode) -> None:
-    """After the transaction, let the content of a file without names go with its Inode: processes may have it open."""
+    """After the transaction, let the content of a file without names go with its Inode: processes may have it open.
+
+    A takeover removes files by the thousand, so there only files that are open get that; the others are garbage already.
+    """
     if inode.nlink or not is_owned(inode) or not inode.content:
+        return
+    if inode.tree.store.whole is not None and not (inode.opens or inode.has_open_data):
         return
     tree, number = inode.tree, inode.content
     if inode.file is None:
@@ -120,5 +125,3 @@ def discard_if_gone(inode: Inode) -> None:
             tree.backstore.set_aside(number)
             return
     tree.doom(inode, number)
-    if tree.store.whole is not None:  # more may fail after this; until then the transaction also keeps the Inode, and its content
-        tree.store.whole.when_undone(lambda: tree.spare(inode))

@@ -12,6 +12,7 @@ from agentfsd.core.copyup import (
     lower_xattrs,
     materialize,
     now_ns,
+    open_owned,
     own_content,
     retry_with_reserve,
     save,
@@ -136,16 +137,12 @@ def truncate(inode: Inode, size: int) -> None:
     if not inode.is_file:
         raise OSError(errno.EISDIR if inode.is_dir else errno.EINVAL, "only a regular file has a size to set")
     own_content(inode, empty=size == 0)
-    if inode.file is not None:
-        inode.file.truncate(size)
-        _stamp(inode)
-        return
-    inode.file = inode.tree.backstore.open(inode.content)
+    was_open = inode.file is not None
     try:
-        inode.file.truncate(size)
+        open_owned(inode, empty=size == 0).truncate(size)
         _stamp(inode)
     finally:
-        if not inode.opens:
+        if not (was_open or inode.opens):
             inode.release_files()
 
 

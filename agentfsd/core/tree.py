@@ -376,14 +376,13 @@ class Tree:
         """Let a content object live as long as the Inode that has it. A row says already that it is garbage."""
         if inode.doomed:
             self.remove_doomed(inode.doomed)
-        inode.anonymous, inode.content, inode.doomed = True, 0, number
         self.doomed[number] += 1
-
-    def spare(self, inode: Inode) -> None:
-        """Take doom() back, because the transaction has failed that removed the last name."""
-        number, inode.doomed = inode.doomed, 0
-        inode.anonymous, inode.content = False, number
-        self.let_go_of_doomed(number)
+        whole = self.store.whole
+        if whole is None:
+            inode.anonymous, inode.content, inode.doomed = True, 0, number
+            return
+        whole.set(inode, anonymous=True, content=0, doomed=number)  # until it ends, it keeps the Inode, and so the content
+        whole.when_undone(lambda: self.let_go_of_doomed(number))
 
     def forget(self, inode_ids: Iterable[int]) -> None:
         """Forget inodes whose rows a failed transaction has taken back: their numbers will be given to others."""

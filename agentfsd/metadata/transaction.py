@@ -46,7 +46,7 @@ class Transaction:
             mapping[key] = value
 
     def when_undone(self, work: Callable[[], object]) -> None:
-        """Call *work* if the transaction fails."""
+        """Call *work* if the transaction fails, when all rows and memory are as before: what was noted last goes first."""
         self._regrets.append(work)
 
     def __enter__(self) -> "Transaction":
@@ -98,5 +98,5 @@ class Transaction:
                 target.pop(key, None)
             else:
                 target[key] = old
-        for work in self._regrets:
+        for work in reversed(self._regrets):
             work()

@@ -201,7 +201,7 @@ class LayerWriter:
             os.chmod(where, stat.S_IMODE(now.mode))  # after chown, which takes setuid bits away
         for name, value in all_xattrs(inode.tree, inode).items():
             try:
-                os.setxattr(where, name, value, follow_symlinks=follow)
+                os.setxattr(where, on_disk.stored_name(name), value, follow_symlinks=follow)
             except PermissionError:
                 raise CannotBeLayer(f"it has the extended attribute {os.fsdecode(name)}, which takes root") from None
         os.utime(where, ns=(now.atime_ns, now.mtime_ns), follow_symlinks=follow)

@@ -3,7 +3,7 @@
 import errno
 import os
 import stat
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -16,10 +16,26 @@ from agentfsd.core.requested_changes import ChangeReporter
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata.rows import InodeRow, is_whiteout
 from agentfsd.metadata.transaction import Transaction
+from agentfsd.overlayfs import on_disk
 from agentfsd.overlayfs.unlocking import is_locked, opened
-from agentfsd.overlayfs.upper_scan import Found
+from agentfsd.overlayfs.upper_scan import Found, Known, signature, uncertain
 
-_NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOTSUP)  # copy what the file system gives no further name
+# Copy what the file system gives no further name. EXDEV: the two directories are of different projects (quotas).
+_NO_LINK = (errno.EMLINK, errno.EPERM, errno.ENOTSUP, errno.EXDEV)
+
+
+class TakenFile(NamedTuple):
+    """A file of the upper that has become a content object.
+
+    Attributes:
+        number: The number of the object.
+        status: The status of the upper's file when it had become one.
+        known: What is known of the upper's file now.
+    """
+
+    number: int
+    status: os.stat_result
+    known: Known
 
 
 def attributes_of(found: Found, status: os.stat_result | None = None) -> WantedAttributes:
@@ -39,7 +55,7 @@ class TakeoverReporter(ChangeReporter, Protocol):
 
 def make(
     tree: Tree, directory: Inode, fd: int, fresh: list[Found], by: TakeoverReporter
-) -> list[tuple[Found, int, os.stat_result]]:  # fmt: skip
+) -> list[tuple[Found, int, Known]]:  # fmt: skip
     """Make names that the directory does not have, in one step.
 
     Args:
@@ -50,18 +66,18 @@ def make(
         by: Reports the changes.
 
     Returns:
-        What was made, with its inode id and its present status. What has vanished meanwhile is left out.
+        What was made, with its inode id and what is known of it now. What has vanished meanwhile is left out.
     """
-    made: list[tuple[Found, int, os.stat_result]] = []
+    made: list[tuple[Found, int, Known]] = []
     rows, objects = list[InodeRow](), list[int]()
     with tree.store.transaction() as tx:
         copyup.materialize(tx, directory, itself=False)
         entries = tree.entries(directory)
         for found in fresh:
-            content, status = 0, found.status
+            content, status, known = 0, found.status, None
             if stat.S_ISREG(status.st_mode):
                 try:
-                    content, status = take(tx, tree, fd, found)
+                    content, status, known = take(tx, tree, fd, found)
                 except FileNotFoundError:
                     continue
                 objects.append(content)
@@ -70,7 +86,7 @@ def make(
             if is_whiteout(entries.get(found.name)):
                 origin.note(tx, directory, found.name, keep=stat.S_ISREG(status.st_mode))
             tx.put(entries, found.name, number)
-            made.append((found, number, status))
+            made.append((found, number, known or Known(signature(status))))
         names = [(directory.id, found.name, number) for found, number, _ in made]
         tx.when_undone(lambda: tree.forget(row.id for row in rows))
         tree.store.put_new(tree.head, rows, names, objects)
@@ -101,17 +117,17 @@ def make_directory(tree: Tree, directory: Inode, found: Found, by: TakeoverRepor
     return inode
 
 
-def take(tx: Transaction, tree: Tree, fd: int, found: Found) -> tuple[int, os.stat_result]:
+def take(tx: Transaction, tree: Tree, fd: int, found: Found) -> TakenFile:
     """Make a file of the upper a content object. The caller stores the object's row.
-
-    Returns:
-        The object's number, and the status of the upper's file afterwards.
 
     Raises:
         FileNotFoundError: The file has vanished.
     """
     number, status = tree.store.next_id("object"), None
-    if not is_locked(found.status):
+    is_as_found = True
+    if is_locked(found.status):
+        is_as_found = signature(os.stat(found.name, dir_fd=fd, follow_symlinks=False)) == signature(found.status)
+    else:
         try:
             status = tree.backstore.take(fd, found.name, number)
         except OSError as exc:
@@ -120,7 +136,19 @@ def take(tx: Transaction, tree: Tree, fd: int, found: Found) -> tuple[int, os.st
     if status is None:
         status = _copy(tree, fd, found, number)
     tx.when_undone(lambda: tree.backstore.remove(number))
-    return number, status
+    is_as_found = is_as_found and has_xattrs_of(found, fd)
+    return TakenFile(number, status, Known(signature(status)) if is_as_found else uncertain(status))
+
+
+def has_xattrs_of(found: Found, fd: int) -> bool:
+    """Return whether a file still has the extended attributes that were found. Ask after its status was read.
+
+    Nobody knows of a file that its owner cannot read.
+    """
+    try:
+        return is_locked(found.status) or on_disk.own_xattrs(b"/proc/self/fd/%d/%s" % (fd, found.name)) == found.xattrs
+    except OSError:
+        return False
 
 
 def _copy(tree: Tree, directory: int, found: Found, number: int) -> os.stat_result:

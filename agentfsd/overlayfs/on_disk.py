@@ -1,7 +1,8 @@
 """How the kernel's overlayfs stores a layer on disk. Source: overlayfs.rst of the kernel.
 
 A character device 0/0 is a whiteout. What else is not plain is said by extended attributes ``overlay.*``, in the namespace
-``trusted`` of root, or in ``user`` (mount option userxattr).
+``trusted`` of root, or in ``user`` (mount option userxattr). A mount reads one of these namespaces only: attributes in the other
+are the files' own. A file's own ``trusted.overlay.X`` is stored as ``trusted.overlay.overlay.X``.
 """
 
 import os
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from agentfs_host import xattrs
 
 _PREFIXES = (b"trusted.overlay.", b"user.overlay.")
+_ESCAPED = b"overlay."  # after the prefix
 
 CONTROL_DIR = b".agentfs"  # at the root of a workspace; never part of a layer
 
@@ -43,9 +45,20 @@ def prefix(*, privileged: bool) -> str:
     return os.fsdecode(_PREFIXES[0] if privileged else _PREFIXES[1])
 
 
+def stored_name(name: bytes) -> bytes:
+    """Return under which name a layer stores a file's own extended attribute."""
+    start = _our_prefix()
+    return start + _ESCAPED + name[len(start) :] if name.startswith(start) else name
+
+
+def _our_prefix() -> bytes:
+    return _PREFIXES[os.geteuid() != 0]
+
+
 def own_xattrs(where: bytes) -> dict[bytes, bytes]:
     """Return the extended attributes of a file itself, without those of overlayfs."""
-    if all(name.startswith(_PREFIXES) for name in xattrs.names(where, follow=False)):
+    start = _our_prefix()
+    if all(name.startswith(start) and not name.startswith(_ESCAPED, len(start)) for name in xattrs.names(where, follow=False)):
         return {}
     return read_marks(xattrs.read_all(where, follow=False))[1]
 
@@ -56,10 +69,21 @@ def read_marks(found: dict[bytes, bytes]) -> tuple[Marks, dict[bytes, bytes]]:
         return PLAIN, found
     own: dict[bytes, bytes] = {}
     said: dict[bytes, bytes] = {}
+    start = _our_prefix()
     for name, value in found.items():
-        mine = next((len(start) for start in _PREFIXES if name.startswith(start)), 0)
-        if mine:
-            said[name[mine:]] = value
-        else:
+        if not name.startswith(start):
             own[name] = value
-    return Marks(said.get(b"opaque") == b"y", said.get(b"redirect", b""), b"origin" in said), own
+        elif name.startswith(_ESCAPED, len(start)):
+            own[start + name[len(start) + len(_ESCAPED) :]] = value
+        else:
+            said[name[len(start) :]] = value
+    redirect = said.get(b"redirect")
+    if redirect is not None and not _is_plain(redirect):
+        return Marks(opaque=True, is_copy=b"origin" in said), own
+    return Marks(said.get(b"opaque") == b"y", redirect or b"", b"origin" in said), own
+
+
+def _is_plain(redirect: bytes) -> bool:
+    """Return whether a redirect is a name, or a path from the root, as the kernel writes them."""
+    names = redirect[1:].split(b"/") if redirect.startswith(b"/") else [redirect]
+    return all(name not in (b"", b".", b"..") and b"/" not in name and b"\0" not in name for name in names)

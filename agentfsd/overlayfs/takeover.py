@@ -7,6 +7,7 @@ beneath it show was removed in the run.
 
 import contextlib
 import itertools
+import os
 import stat
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from agentfsd.overlayfs.lower_doubts import LowerDoubts
 from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.twin_directories import TwinDirectories, path_beneath
 from agentfsd.overlayfs.unlocking import UnlockedDirectories, is_locked
-from agentfsd.overlayfs.upper_scan import Found, Known, open_found, scan, signature
+from agentfsd.overlayfs.upper_scan import Found, Known, open_found, scan, signature, uncertain
 from agentfsd.overlayfs.upper_state import UpperState
 
 _ASIDE = b".agentfs-moving-%d"  # names at the root, which nobody sees: they are gone when the transaction ends
@@ -68,6 +69,7 @@ class Takeover:
         self._aside: dict[int, Inode] = {}
         self._visited: list[tuple[Inode, Found]] = []  # directories
         self._placed: set[int] = set()  # inode numbers of directories
+        self._given: set[int] = set()  # inode ids of the branch's directories that have a directory of the upper
 
     def look(self) -> Found:
         """Find what has changed. It may run in a thread of its own, beside all others. OSError."""
@@ -90,14 +92,16 @@ class Takeover:
 
     def _apply(self, found: Found) -> None:
         state, self._state = self._state, UpperState(self._state.known, dict(self._state.files), dict(self._state.directories))
-        self._aside, self._visited, self._placed, self._aside_numbers = {}, [], set(), itertools.count(1)
+        self._aside, self._visited, self._placed, self._given = {}, [], set(), set()
+        self._aside_numbers = itertools.count(1)
         try:
             with self._tree.store.as_one(), UnlockedDirectories() as self._unlocked:
                 self._twins = TwinDirectories(self._tree, self._base, self._state.directories)
                 self._move_aside(found)
                 known = self._all_below(found)
                 for left in self._aside.values():
-                    self._remove(self._tree.root, left.name)
+                    if left.id not in self._given:
+                        self._remove(self._tree.root, left.name)
                 for node, directory in self._visited:  # last: what happens in one directory may touch another
                     self._settle_directory(node, directory)
         except BaseException:
@@ -114,7 +118,7 @@ class Takeover:
     def _move_aside(self, root: Found) -> None:
         """Move renamed directories out of the way, before what had their names, or was above them, is removed."""
         for found, node in list(self._renamed(root)):
-            if node.parent is None or found.status.st_ino in self._aside:
+            if node.parent is None or found.status.st_ino in self._aside or self._is_aside(node.id):
                 continue
             self._aside[found.status.st_ino] = node
             name = next(name for name in map(_ASIDE.__mod__, self._aside_numbers) if self._is_free(self._tree.root, name))
@@ -165,7 +169,7 @@ class Takeover:
             self._drop_vanished(found, node, base)
         before = found.before.names if found.before is not None else {}
         names.update((name, old) for name, old in before.items() if name in found.names)
-        self._unlock(found, path)
+        self._unlock(found, path, known)
         fresh: list[Found] = []
         directories: list[_Way] = []
         for child in found.children:
@@ -188,10 +192,13 @@ class Takeover:
             self._make(fresh, fd, node, names)
         return directories
 
-    def _unlock(self, found: Found, path: bytes) -> None:
-        if path and is_locked(found.status):
+    def _unlock(self, found: Found, path: bytes, known: Known) -> None:
+        def relocked(status: os.stat_result) -> None:
+            known.signature = signature(status)
+
+        if path and found.children and is_locked(found.status):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                self._unlocked.unlock(self._upper.fd(path.rpartition(b"/")[0]), found.name)
+                self._unlocked.unlock(self._upper.fd(path.rpartition(b"/")[0]), found.name, found.status, relocked)
 
     def _is_free(self, node: Inode, name: bytes) -> bool:
         return (node.lower_path is None and name not in self._tree.entries(node)) or self._tree.find(node, name) is None
@@ -234,6 +241,8 @@ class Takeover:
         """Return the directory of the branch for one of the upper, after moving or making it."""
         existing, number, beneath = self._tree.find(node, found.name), found.status.st_ino, self._twins.beneath(base_path)
         twin = self._aside.pop(number, None) or self._twins.find(found, beneath, existing)
+        if twin is not None and twin.id in self._given:  # inode numbers are given again: two may lead to one directory
+            twin = None
         if existing is not None and existing is not twin:
             if twin is None and beneath is None and self._may_stay(existing, node, found, base):
                 twin = existing
@@ -253,6 +262,7 @@ class Takeover:
         if found.before is not None and self._state.directories.get(number) != existing.id:
             raise _Unrecognised
         self._state.directories[number] = existing.id
+        self._given.add(existing.id)
         return existing
 
     def _may_stay(self, existing: Inode, node: Inode, found: Found, base: Inode | None) -> bool:
@@ -276,15 +286,15 @@ class Takeover:
             else:
                 first.append(found)
                 numbers.add(found.status.st_ino)
-        for found, number, status in new_entries.make(self._tree, node, fd, first, self._by):
-            if stat.S_ISREG(status.st_mode):
-                self._state.files[status.st_ino] = number
-            names[found.name] = Known(signature(status))
+        for found, number, known in new_entries.make(self._tree, node, fd, first, self._by):
+            if stat.S_ISREG(known.signature.mode):
+                self._state.files[known.signature.ino] = number
+            names[found.name] = known
         copies = [found.name for found in first if found.marks.is_copy]
         for name in copies if copies and self._doubts.may_lack(node) else ():
             origin.doubt(node, name)
         for found in more:
-            self._link(found, node, names)
+            self._link(found, fd, node, names)
 
     def _present(self, found: Found, existing: Inode | None = None) -> Inode | None:
         """Return the branch's file whose content object is that file of the upper.
@@ -300,13 +310,15 @@ class Takeover:
                 return inode
         return None
 
-    def _link(self, found: Found, node: Inode, names: dict[bytes, Known]) -> None:
+    def _link(self, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
         inode = self._present(found)
         if inode is None:  # its other name has vanished meanwhile
             return
         requested_changes.link(self._by, self._tree, inode, node, found.name)
+        found.status = inode_stat.data_stat(inode)
         self._settle(inode, found)
-        names[found.name] = Known(signature(inode_stat.data_stat(inode)))
+        is_as_found = new_entries.has_xattrs_of(found, fd)
+        names[found.name] = Known(signature(found.status)) if is_as_found else uncertain(found.status)
 
     def _file(self, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
         """Take over a name that the branch has already."""
@@ -336,23 +348,23 @@ class Takeover:
         return is_same and (not existing.is_file or inode_stat.attributes(existing).nlink == 1)
 
     def _change(self, existing: Inode, found: Found, fd: int, node: Inode, names: dict[bytes, Known]) -> None:
-        status, is_uncertain = found.status, self._doubts.is_uncertain(node, found.name)
+        known, is_uncertain = Known(signature(found.status)), self._doubts.is_uncertain(node, found.name)
         if existing.is_file:
             with self._tree.store.transaction() as tx:
                 try:
-                    number, status = new_entries.take(tx, self._tree, fd, found)
+                    number, status, known = new_entries.take(tx, self._tree, fd, found)
                 except FileNotFoundError:
                     return
                 copyup.adopt_content(existing, number, new_entries.attributes_of(found, status))
-                self._reopen(existing)
                 tx.when_undone(lambda: self._reopen(existing))
+                self._reopen(existing)
             self._state.files[status.st_ino] = existing.id
             requested_changes.content_changed(self._by, existing)
         else:
             self._settle(existing, found)
         if is_uncertain:
             origin.doubt(node, found.name)
-        names[found.name] = Known(signature(status))
+        names[found.name] = known
 
     def _reopen(self, inode: Inode) -> None:
         inode.release_files()

@@ -1,5 +1,7 @@
 """Finds which directory of a branch a directory of an upper is, wherever both are, and brings back what the branch lacks."""
 
+import errno
+
 import msgspec
 
 from agentfsd.core import copyup, entry_rows, hard_links, inode_stat
@@ -10,6 +12,9 @@ from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata.rows import is_whiteout
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.overlayfs.upper_scan import Found
+
+# What looking beneath says of a path that leads nowhere. Others tell nothing: what is there may be there again.
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EINVAL, errno.EXDEV)
 
 
 def path_beneath(found: Found, above: bytes | None) -> bytes | None:
@@ -41,7 +46,9 @@ class TwinDirectories:
         """Return the directory that the layers beneath have at a path, if they have one."""
         try:
             node = self._base.walk(path) if path is not None else None
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as exc:
+            if exc.errno not in _NOTHING:
+                raise
             return None
         return node if node is not None and node.is_dir else None
 
@@ -135,22 +142,25 @@ class TwinDirectories:
         return made
 
     def _revive(self, tx: Transaction, beneath: Inode, directory: Inode, name: bytes) -> Inode:
-        made = self._put(tx, beneath, directory, name)
-        if not beneath.is_dir or not beneath.id:
-            return made
-        for below, child in self._base.entries(beneath).items():
-            if is_whiteout(child):
-                copyup.set_entry(tx, made, below, child)
-                continue
-            there = self._tree.find_stored(child)
-            if there is None:
-                self._revive(tx, self._base.inode(child, beneath, below), made, below)
-            elif not there.is_dir:
-                copyup.materialize(tx, there)
-                tx.set(there, nlink=there.nlink + 1)
-                copyup.save(tx, there)
-                copyup.set_entry(tx, made, below, child)
-        return made
+        """Do so, without changing the directory's link count. Directories may be deeper than Python's stack."""
+        revived = self._put(tx, beneath, directory, name)
+        todo = [(beneath, revived)]
+        while todo:
+            old, made = todo.pop()
+            for below, child in self._base.entries(old).items() if old.is_dir and old.id else ():
+                if is_whiteout(child):
+                    copyup.set_entry(tx, made, below, child)
+                    continue
+                there = self._tree.find_stored(child)
+                if there is None:
+                    inode = self._base.inode(child, old, below)
+                    todo.append((inode, self._put(tx, inode, made, below)))
+                elif not there.is_dir:
+                    copyup.materialize(tx, there)
+                    tx.set(there, nlink=there.nlink + 1)
+                    copyup.save(tx, there)
+                    copyup.set_entry(tx, made, below, child)
+        return revived
 
     def _put(self, tx: Transaction, beneath: Inode, directory: Inode, name: bytes) -> Inode:
         """Store what the layers beneath have under its old number, at a name."""

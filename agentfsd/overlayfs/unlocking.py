@@ -6,7 +6,8 @@ Programs may put something else at a name meanwhile: every step is done by a des
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from agentfs_host import xattrs
 
@@ -16,12 +17,20 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 def is_locked(status: os.stat_result) -> bool:
     """Return whether an owner that is not root may not read a file, or list and enter a directory."""
-    needed = stat.S_IRWXU if stat.S_ISDIR(status.st_mode) else stat.S_IRUSR
+    needed = stat.S_IRUSR | stat.S_IXUSR if stat.S_ISDIR(status.st_mode) else stat.S_IRUSR
     return status.st_mode & needed != needed and os.geteuid() != 0
 
 
 def _place(fd: int) -> str:
     return f"/proc/self/fd/{fd}"
+
+
+def _relock(fd: int, mode: int, opened: int) -> bool:
+    """Give a file its mode again, unless its mode is not *opened* any more: then somebody else has changed it."""
+    if stat.S_IMODE(os.fstat(fd).st_mode) != opened:
+        return False
+    os.chmod(_place(fd), mode)
+    return True
 
 
 @contextlib.contextmanager
@@ -42,11 +51,12 @@ def _readable(found: int) -> Iterator[None]:
     if not is_locked(status):
         yield
         return
-    os.chmod(_place(found), stat.S_IMODE(status.st_mode) | stat.S_IRUSR)
+    mode = stat.S_IMODE(status.st_mode)
+    os.chmod(_place(found), mode | stat.S_IRUSR)
     try:
         yield
     finally:
-        os.chmod(_place(found), stat.S_IMODE(status.st_mode))
+        _relock(found, mode, mode | stat.S_IRUSR)
 
 
 @contextlib.contextmanager
@@ -76,28 +86,58 @@ def read_xattrs(directory: int, name: bytes) -> tuple[dict[bytes, bytes], os.sta
         return read, os.fstat(found)
 
 
+class _Unlocked(NamedTuple):
+    """A directory that was unlocked: a descriptor, its mode before, its status since, and whom to tell when it is locked."""
+
+    fd: int
+    mode: int
+    since: os.stat_result
+    then: Callable[[os.stat_result], object] | None
+
+
 class UnlockedDirectories:
-    """Directories that their owner may enter until the end of the block."""
+    """Directories that their owner may list and enter until the end of the block."""
 
     def __init__(self) -> None:
-        self._changed: list[tuple[int, int]] = []  # descriptors and modes
+        self._changed: list[_Unlocked] = []
 
-    def unlock(self, directory: int, name: bytes) -> None:
-        """Let the owner enter a directory, if its mode denies that. FileNotFoundError, NotADirectoryError."""
+    def unlock(self, directory: int, name: bytes, status: os.stat_result, then: Callable[[os.stat_result], object]) -> None:
+        """Let the owner list and enter a directory.
+
+        Args:
+            directory: A descriptor of the directory that holds it.
+            name: Its name.
+            status: What is known of it.
+            then: Called with its status when it is locked again, if only we have changed it since *status*.
+
+        Raises:
+            FileNotFoundError: It has vanished.
+            NotADirectoryError: It is none.
+        """
         found = os.open(name, _PATH | os.O_DIRECTORY, dir_fd=directory)
-        mode = stat.S_IMODE(os.fstat(found).st_mode)
         try:
-            os.chmod(_place(found), mode | stat.S_IRWXU)
+            before = os.fstat(found)
+            mode = stat.S_IMODE(before.st_mode)
+            os.chmod(_place(found), mode | stat.S_IRUSR | stat.S_IXUSR)
+            is_as_known = _is_same(before, status)
+            self._changed.append(_Unlocked(found, mode, os.fstat(found), then if is_as_known else None))
         except BaseException:
             os.close(found)
             raise
-        self._changed.append((found, mode))
 
     def __enter__(self) -> "UnlockedDirectories":
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for fd, mode in reversed(self._changed):
-            os.chmod(_place(fd), mode)
+        for fd, mode, since, then in reversed(self._changed):
+            is_ours = _is_same(os.fstat(fd), since)
+            if _relock(fd, mode, stat.S_IMODE(since.st_mode)) and is_ours and then is not None:
+                then(os.fstat(fd))
             os.close(fd)
         self._changed.clear()
+
+
+def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_ino, one.st_mode, one.st_mtime_ns, one.st_ctime_ns) == (
+        other.st_ino, other.st_mode, other.st_mtime_ns, other.st_ctime_ns,
+    )  # fmt: skip

@@ -41,6 +41,11 @@ class Known:
     marks: Marks = PLAIN
 
 
+def uncertain(status: os.stat_result) -> Known:
+    """Return what is known of a file that may have changed since we looked: the next scan finds it changed."""
+    return Known(signature(status)._replace(ctime_ns=-1))
+
+
 @dataclass(slots=True)
 class Found:
     """A name that has changed, or a directory in which something has.
@@ -148,7 +153,7 @@ class _Scan:
                 if is_same and not stat.S_ISDIR(status.st_mode):
                     continue
                 found = Found(name, status, not is_same, old.marks if old is not None and is_same else PLAIN)
-                if not self._look_closer(fd, found):
+                if not self._look_closer(fd, found, old if is_same else None):
                     continue
                 if found.is_dir:
                     is_here = old is not None and old.signature.ino == status.st_ino
@@ -159,14 +164,17 @@ class _Scan:
         directory.names = frozenset(names)
         return below
 
-    def _look_closer(self, directory: int, found: Found) -> bool:
-        """Read the extended attributes and a symlink's target. Return False if the name has vanished."""
+    def _look_closer(self, directory: int, found: Found, same: Known | None) -> bool:
+        """Read the extended attributes and a symlink's target. Return False if the name has vanished.
+
+        *same*: what is known of the file, if that is still so.
+        """
         if found.is_whiteout:
             return True
         try:
             locked = is_locked(found.status)
             if locked and found.is_dir:
-                self._unlocked.unlock(directory, found.name)
+                self._unlocked.unlock(directory, found.name, found.status, functools.partial(_relocked, found, same))
             if not found.has_changed:
                 return True
             if locked and stat.S_ISREG(found.status.st_mode):
@@ -192,3 +200,10 @@ class _Scan:
                 found[known.signature.ino] = known
                 todo += known.names.values()
         return found
+
+
+def _relocked(found: Found, same: Known | None, status: os.stat_result) -> None:
+    """Take note that we, and nobody else, have moved a directory's change time."""
+    found.status = status
+    if same is not None:
+        same.signature = signature(status)

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from agentfsd.backstore.hostfs import HostBackstore
+from agentfsd.core import data
 from agentfsd.metadata.row_store import Store
+from agentfsd.overlayfs.takeover import Takeover
+from agentfsd.overlayfs.upper_scan import Found, Known
 from tests.overlayfs import listings, workspaces
 from tests.overlayfs.workspaces import Workspace
 
@@ -67,6 +70,39 @@ def test_an_error_in_the_middle_changes_nothing(workspace: Workspace, where: tup
         assert workspace.opened.overlay.fsck() == []
         after += 1 if after < 4 else 7
     assert after
+    check(workspace)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_file_that_a_failed_takeover_has_changed_and_then_removed_is_as_before(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, is_open: bool
+) -> None:
+    workspace.begin()
+    workspace.shell("echo one > kept")
+    workspace.look()
+    workspace.seal()
+    workspace.shell("echo two >> kept")
+    all_below, inode = Takeover._all_below, workspace.tree.walk(b"kept")
+
+    def fail(takeover: Takeover, root: Found) -> Known:
+        all_below(takeover, root)
+        takeover._remove(workspace.tree.root, b"kept")
+        assert not inode.nlink
+        raise OSError(errno.EIO, "broken")
+
+    if is_open:
+        data.open_(inode, os.O_RDONLY)
+    with monkeypatch.context() as patch:
+        patch.setattr(Takeover, "_all_below", fail)
+        with pytest.raises(OSError, match="broken"):
+            workspace.look()
+    assert workspace.tree.walk(b"kept") is inode
+    if is_open:
+        assert data.read(inode, 99, 0) == b"one\n"
+        data.release(inode)
+    assert workspace.in_branch()[b"/kept"].content == b"one\n"
+    assert not workspace.tree.doomed
+    workspace.look()
     check(workspace)
 
 

@@ -2,18 +2,21 @@
 
 import mmap
 import os
+import resource
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agentfsd.core import inode_attributes
+from agentfs_host.tree_removal import remove_tree
+from agentfsd.core import data, directory_entries, inode_attributes
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.overlayfs import layer_stack
 from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from tests.overlayfs import listings, workspaces
 from tests.overlayfs.workspaces import Silent, Workspace
+from tests.overlays import OWNER
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount an overlay")
 
@@ -136,6 +139,32 @@ def test_a_directory_that_two_looks_did_not_see_on_its_way_comes_back_with_all_t
     check(workspace)
 
 
+@pytest.fixture
+def deep_workspace(workspace: Workspace) -> Iterator[Workspace]:
+    yield workspace
+    workspace.unmount()
+    remove_tree(str(workspace.base / "runs"))  # pytest cannot
+
+
+def test_a_directory_that_comes_back_may_be_deeper_than_the_stack_of_python(deep_workspace: Workspace) -> None:
+    workspace = deep_workspace
+    node, depth = workspace.tree.walk(b"empty"), 1200
+    for _ in range(depth):
+        node = directory_entries.make(workspace.tree, node, b"d", 0o40755, OWNER)
+    directory_entries.make(workspace.tree, node, b"leaf", 0o100644, OWNER)
+    workspace.begin()
+    workspace.shell("mv empty z")
+    look = workspace.live.look()
+    look.scan()
+    look.found.children = [found for found in look.found.children if found.name != b"z"]
+    look.found.names -= {b"z"}
+    workspace.live.apply(look)
+    assert workspace.tree.find(workspace.tree.root, b"z") is None
+    workspace.look()
+    assert workspace.tree.walk(b"z/" + b"d/" * depth + b"leaf").is_file
+    assert workspace.opened.overlay.fsck() == []
+
+
 def test_a_new_directory_with_the_inode_number_of_a_removed_one_shows_nothing_of_it(workspace: Workspace) -> None:
     workspace.begin()
     workspace.shell("echo x > a/b/new; mkdir m; echo x > m/x")
@@ -144,6 +173,18 @@ def test_a_new_directory_with_the_inode_number_of_a_removed_one_shows_nothing_of
         workspace.shell("rm -rf a/b m n o; mkdir n; mkdir o; mkdir a/b; mkdir m")
         workspace.look()
         check(workspace)
+
+
+def test_inode_numbers_of_two_directories_may_lead_to_one(workspace: Workspace) -> None:
+    workspace.begin()
+    workspace.shell("mkdir m; echo x > m/f")
+    workspace.look()
+    workspace.shell("mkdir n a/n; echo y > n/f; echo z > a/n/f; echo x > m/g")
+    for path in ("n", "a/n"):
+        workspace.live._state.directories[os.stat(workspace.upper / path).st_ino] = workspace.tree.walk(b"m").id
+    workspace.look()
+    check(workspace)
+    assert not workspace.look()
 
 
 def test_the_files_of_a_renamed_directory_are_not_taken_again(workspace: Workspace) -> None:
@@ -206,6 +247,33 @@ def test_a_layer_with_copies_of_the_lower_is_written_anew_when_the_lower_changes
     assert (workspace.merged / "a/f").read_text() == "theirs\n"
     workspace.look()
     check(workspace)
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    """As many as may be opened more."""
+    limits, more = resource.getrlimit(resource.RLIMIT_NOFILE), 60
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + more, limits[1]))
+    yield more
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_many_files_can_be_removed_between_two_looks(workspace: Workspace, few_descriptors: int) -> None:
+    workspace.begin()
+    workspace.shell("mkdir n; for i in $(seq 100); do echo $i > n/$i; done")
+    workspace.look()
+    inode = workspace.tree.walk(b"n/7")
+    data.open_(inode, os.O_RDONLY)
+    workspace.shell("rm -r n")
+    workspace.look()
+    check(workspace)
+    while workspace.opened.overlay.layers.reap():
+        pass
+    assert data.read(inode, 9, 0) == b"7\n"
+    data.release(inode)
+    objects = workspace.opened.backstore.usage()["objects"]
+    del inode
+    assert workspace.opened.backstore.usage()["objects"] == objects - 1
 
 
 def test_nothing_is_sealed_before_a_new_daemon_has_looked(workspace: Workspace) -> None:

@@ -1,5 +1,6 @@
 """What programs of a run do against the takeover: nothing outside is touched, and no takeover fails for ever."""
 
+import errno
 import os
 import stat
 import threading
@@ -67,6 +68,22 @@ SWAPS = {
     "a directory comes out": ("mkdir -p n/o/p; echo n > n/o/p/f; echo x >> a/b/f", "mv n/o/p p; mv a/b b; rm -r n"),
     "another user's file": ("echo x > f; chown 12 f; chmod 0 f", "ln -sfn $OUT/f f"),
 }
+
+
+ATTRIBUTES = {
+    "setfattr": "setfattr -n user.x -v $N f a/f one g/two",
+    "chmod": "chmod 60$N f a/f one g/two",
+    "chown": "chown 1$N f a/f one g/two",
+}
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attributes_set_between_finding_and_taking_are_not_lost(workspace: Workspace, name: str) -> None:
+    workspaces.shell("mkdir g; echo x > f; echo y >> a/f; echo z > one; ln one g/two", workspace.merged)
+    between(workspace, ATTRIBUTES[name].replace("$N", "4"))
+    workspaces.shell("ln one three; ln one g/four; echo more >> f; rm a/f; echo y > a/f", workspace.merged)
+    between(workspace, ATTRIBUTES[name].replace("$N", "6"))
+    assert not workspace.look()
 
 
 @pytest.mark.parametrize("name", SWAPS)
@@ -157,13 +174,59 @@ def test_a_device_like_a_whiteout_is_what_the_kernel_makes_of_it(workspace: Work
     assert workspace.opened.overlay.fsck() == []
 
 
-def test_a_file_with_as_many_names_as_there_can_be_is_copied(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+FORGED = """
+mkdir -p n/o; echo x > n/o/f; echo y >> a/f
+for space in user trusted; do
+    for path in n a a/b d; do
+        setfattr -n $space.overlay.opaque -v y $path
+        setfattr -n $space.overlay.redirect -v /d $path
+        setfattr -n $space.overlay.overlay.redirect -v /a $path
+    done
+    for path in n/o/f a/f a/g; do
+        setfattr -n $space.overlay.origin -v x $path
+        setfattr -n $space.overlay.whiteout -v y $path
+    done
+done
+"""
+
+
+def test_attributes_like_those_of_overlayfs_are_the_files_own(workspace: Workspace) -> None:
+    workspaces.shell(FORGED, workspace.merged)
+    workspace.look()
+    check(workspace)
+    shown = listings.without_links(workspace.in_run(times=True))
+    assert len(shown[b"/n"].xattrs) == 6
+    workspace.finish()
+    workspace.opened.write("new", b"", "b")  # a layer is written that has all of it
+    workspace.begin()
+    assert os.path.exists(workspace.merged / "new")
+    check(workspace)
+    now = listings.without_links(workspace.in_run(times=True))
+    assert [path for path in shown if shown[path] != now[path]] == []
+
+
+@pytest.mark.parametrize("redirect", [b"..", b".", b"", b"/", b"/a/../../outside", b"//a", b"a/b", b"a\0", b"x" * 256, b"/f" * 9])
+def test_a_redirect_that_leads_nowhere_shows_nothing(workspace: Workspace, redirect: bytes) -> None:
+    workspaces.shell("mkdir n a/n; echo x > n/f; echo y > a/n/f", workspace.merged)
+    for path in ("n", "a/n"):
+        os.setxattr(workspace.upper / path, "trusted.overlay.redirect", redirect)
+    for _ in range(2):
+        workspace.look()
+        branch = workspace.in_branch()
+        assert [path for path in branch if path.startswith((b"/n", b"/a/n"))] == [b"/a/n", b"/a/n/f", b"/n", b"/n/f"]
+        workspace.lose_state()
+
+
+@pytest.mark.parametrize("error", [errno.EMLINK, errno.EXDEV])
+def test_a_file_that_can_have_no_further_name_is_copied(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
     workspaces.shell("echo x > f; chmod 640 f", workspace.merged)
     backstore, refused = workspace.opened.backstore, list[Found]()
 
     def take(directory: int, name: bytes, number: int) -> os.stat_result:
         refused.append(Found(name, os.stat(name, dir_fd=directory), has_changed=True))
-        raise OSError(31, "too many links")
+        raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr(backstore, "take", take)
     workspace.look()

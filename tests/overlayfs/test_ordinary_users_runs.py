@@ -12,6 +12,9 @@ import pytest
 
 from agentfs_host import syscalls
 from agentfs_host.tree_removal import remove_tree
+from agentfsd.core import data, inode_attributes
+from agentfsd.core.inode_attributes import NewAttributes
+from agentfsd.overlayfs.unlocking import UnlockedDirectories
 from tests.mounted import needs_namespaces
 from tests.overlayfs import listings, workspaces
 from tests.overlayfs.workspaces import Workspace
@@ -154,6 +157,60 @@ def _written_layer(workspace: OfUser) -> None:
     check(workspace, {})
 
 
-@pytest.mark.parametrize("do", [_unreadable, _made_unreadable_after_a_look, _written_layer])
+def _not_touched_in_vain(workspace: OfUser) -> None:
+    workspace.do("mkdir -p m n/o; echo x > m/f; echo y > n/o/f; chmod 555 m; chmod 100 n/o; chmod 0 n")
+    before = os.stat(workspace.upper / "m").st_ctime_ns
+    workspace.look()
+    check(workspace, {b"/n": 0, b"/n/o": 0o100})
+    assert os.stat(workspace.upper / "m").st_ctime_ns == before
+    assert not workspace.look()
+    workspace.do("chmod 700 n; echo more > n/new; chmod 0 n")
+    assert workspace.look()
+    check(workspace, {b"/n": 0, b"/n/o": 0o100})
+    assert not workspace.look()
+
+
+def _written_again(workspace: OfUser) -> None:
+    for name in ("f", "g", "h"):
+        workspace.do(f"echo {name} > {name}; chmod 444 {name}")
+    workspace.look()
+    workspace.finish()
+    tree, (sealed,) = workspace.tree, workspace.tree.chain - {workspace.tree.head}
+    with workspace.opened.store.transaction() as tx:  # the head gets the objects
+        workspace.opened.overlay.layers.release(tx, sealed)
+    assert tree.walk(b"f").content_layer == tree.head
+    for name in (b"f", b"g", b"h"):
+        inode_attributes.setattr_(tree, tree.walk(name), NewAttributes(mode=0o644))
+    data.open_(tree.walk(b"f"), os.O_WRONLY)
+    assert data.write(tree.walk(b"f"), b"more", 2) == 4
+    assert data.write(tree.walk(b"f"), b"!", 6) == 1
+    data.release(tree.walk(b"f"))
+    data.open_(tree.walk(b"g"), os.O_WRONLY | os.O_TRUNC)
+    data.release(tree.walk(b"g"))
+    inode_attributes.setattr_(tree, tree.walk(b"h"), NewAttributes(size=1))
+    branch = workspace.in_branch()
+    assert [branch[b"/" + name].content for name in (b"f", b"g", b"h")] == [b"f\nmore!", b"", b"h"]
+    assert {oct(0o100644)} == {branch[b"/" + name].mode for name in (b"f", b"g", b"h")}
+    assert workspace.opened.overlay.fsck() == []
+    layer = next(Path(workspace.base / "runs").glob("layer-*/f"))
+    assert (stat.S_IMODE(layer.stat().st_mode), layer.read_bytes()) == (0o444, b"f\n")
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_mode_that_somebody_else_sets_meanwhile_stays(tmp_path: Path, is_changed: bool) -> None:
+    place, told = tmp_path / "n", list[os.stat_result]()
+    place.mkdir(0o200)
+    directory = os.open(tmp_path, os.O_RDONLY)
+    with UnlockedDirectories() as unlocked:
+        unlocked.unlock(directory, b"n", place.stat(), told.append)
+        assert stat.S_IMODE(place.stat().st_mode) == 0o700
+        if is_changed:
+            place.chmod(0o711)
+    os.close(directory)
+    assert stat.S_IMODE(place.stat().st_mode) == (0o711 if is_changed else 0o200)
+    assert told == ([] if is_changed else [place.stat()])
+
+
+@pytest.mark.parametrize("do", [_written_again, _not_touched_in_vain, _unreadable, _made_unreadable_after_a_look, _written_layer])
 def test_what_an_ordinary_users_run_makes_unreadable_comes_into_the_branch(base: Path, do: Callable[[OfUser], None]) -> None:
     as_user(base, do)
