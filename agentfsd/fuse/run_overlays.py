@@ -10,20 +10,18 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 
 import trio
 
-from agentfs_host.mount_table import is_within
+from agentfs_host.mount_table import OVERLAY_SOURCE, is_within
 from agentfsd.binding.table import Bindings
-from agentfsd.core.branch_events import EventKind
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.overlay_events import NamedPlace
-from agentfsd.core.tree import Inode, Tree
+from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal
 from agentfsd.fuse import paused_runs
-from agentfsd.fuse.branch_mounts import BranchMount, BranchMounts
+from agentfsd.fuse.branch_mounts import BranchMounts
+from agentfsd.fuse.live_overlay import LiveOverlay, TakeoverReport
 from agentfsd.linux import home_layers
 from agentfsd.linux.branch_overlays import OverlayPlan
 from agentfsd.linux.paused_processes import PausedProcesses
@@ -39,53 +37,11 @@ from agentfsd.types import CONTROL_DIR, BranchView
 log = logging.getLogger(__name__)
 
 _PREPARED = ("overlay.user", "overlay.mounts")  # names of kept descriptors
-_GRACE_S = 10.0  # after a daemon was killed while a run began
 _REFRESH_S = 0.5
-_ATTEMPTS = 5  # to take over between two changes of a branch's state
 _LOOK_S = 1.0  # between two looks that nobody has asked for
-_SHORT_S, _SHORT_BYTES = 0.004, 1 << 18  # what does not hold up others for long
 _SHARE = 50  # such looks take at most one part in so many of the time
 _ASIDE = ".aside-"
 _RESTRICTIONS = ("nosuid", "nodev", "noexec", "noatime", "nodiratime")
-
-
-@dataclass(slots=True)
-class _Live:
-    """An overlay that is mounted, or whose processes may have outlived the daemon that had mounted it."""
-
-    overlay: BranchOverlay
-    mount: BranchMount | None
-    users: int = 0
-    since_s: float = field(default_factory=time.monotonic)  # when this daemon got it
-    is_resumed: bool = False
-    root: int = -1  # a descriptor of one more mount of it, by which the daemon changes what programs see
-    turn: trio.Lock = field(default_factory=trio.Lock)
-    pushing: trio.Lock = field(default_factory=trio.Lock)
-    next_look_s: float = 0.0
-    took_s: float = 1.0  # the last look
-
-
-class _Report:
-    """Tells of what a takeover brings. It is known which run did it, not which process."""
-
-    def __init__(self, overlay: Overlay) -> None:
-        self._events = overlay.events
-
-    @property
-    def is_heard(self) -> bool:
-        return bool(self._events.listeners)
-
-    def tell(self, kind: EventKind, inode: Inode, place: NamedPlace | None = None, before: NamedPlace | None = None) -> None:
-        self._events.tell_change(kind, inode, 0, lambda _: 0, place, before)
-
-    def tell_write(self, inode: Inode) -> None:
-        self._events.tell_write(inode, 0, lambda _: 0)
-
-    def names_changed(self, directory: Inode, *names: bytes) -> None:
-        self._events.names_changed(directory, *names)
-
-    def file_changed(self, inode: Inode, *, data: bool) -> None:
-        self._events.file_changed(inode, data=data)
 
 
 class RunOverlays:
@@ -111,8 +67,8 @@ class RunOverlays:
         self._lower, self._lower_fd = lower
         self._bindings, self._has_writers, self._options = bindings, has_writers, options
         self._stack = LayerStack(self._place, overlay.backstore.place, overlay.trees)
-        self._report = _Report(overlay)
-        self._by_branch: dict[str, _Live] = {}
+        self._report = TakeoverReport(overlay)
+        self._by_branch: dict[str, LiveOverlay] = {}
         self._turns: dict[str, trio.Lock] = {}
         self._prepared: tuple[int, ...] = ()
         self._why = ""
@@ -199,7 +155,7 @@ class RunOverlays:
             raise NotOurs("the branch is gone")
         mount = self._mounts.resume_overlay(record.branch)
         made = BranchOverlay(self._overlay, self._stack, place, record, self._report)
-        self._by_branch[record.branch] = _Live(made, mount, is_resumed=True)
+        self._by_branch[record.branch] = LiveOverlay(made, mount, self._source(record.branch), is_resumed=True)
         try:
             if not made.is_replaced:  # else programs are shown the branch's state first
                 made.take_over()
@@ -227,7 +183,7 @@ class RunOverlays:
             joined = live is not None
             if live is None:
                 live = await self._begin(branch_id)
-            if live.mount is None or live.mount.is_lost:
+            if live.mount is None or not live.has_holder:
                 raise _refusal("processes of an earlier run still use an overlay of that branch, which nobody can join; end them")
             live.users += 1  # before waiting: else sweep() could end it meanwhile
             try:
@@ -241,7 +197,7 @@ class RunOverlays:
             own = os.dup(namespace) if namespace is not None else None
             return BranchView("overlay", joined, mount, own, self._leaver(branch_id, live))
 
-    def _leaver(self, branch_id: str, live: _Live) -> Callable[[], None]:
+    def _leaver(self, branch_id: str, live: LiveOverlay) -> Callable[[], None]:
         has_left = False
 
         def leave() -> None:
@@ -251,7 +207,7 @@ class RunOverlays:
 
         return leave
 
-    async def _begin(self, branch_id: str) -> _Live:
+    async def _begin(self, branch_id: str) -> LiveOverlay:
         why = self.why_not(branch_id)
         if why:
             raise _refusal(why)
@@ -275,28 +231,15 @@ class RunOverlays:
             if isinstance(exc, OSError):
                 raise _refusal(f"the kernel refuses: {exc.strerror}") from exc
             raise
-        live = self._by_branch[branch_id] = _Live(made, mount)
+        live = self._by_branch[branch_id] = LiveOverlay(made, mount, self._source(branch_id))
         return live
 
-    def _is_used(self, branch_id: str, live: _Live) -> bool:
-        return live.users > 0 or self._bindings.is_in(branch_id) or self._may_begin(live)
-
-    @staticmethod
-    def _may_begin(live: _Live) -> bool:
-        """Return whether a run may be about to use an overlay of the daemon before: that knew of it, and we do not."""
-        has_holder = live.mount is not None and not live.mount.is_lost
-        return live.is_resumed and has_holder and time.monotonic() - live.since_s < _GRACE_S
-
-    async def _is_mounted(self, branch_id: str, live: _Live) -> bool:
-        """Return whether a process has an overlay mounted, whatever it is bound to."""
-        if live.mount is not None and not live.mount.is_lost and not live.mount.holder_pid:
-            os.close(await live.mount.copy())  # which says who the holder is
-        holder = live.mount.holder_pid if live.mount is not None else 0
-        return await trio.to_thread.run_sync(home_layers.is_mounted_anywhere, self._source(branch_id), holder)
+    def _is_used(self, branch_id: str, live: LiveOverlay) -> bool:
+        return live.users > 0 or self._bindings.is_in(branch_id) or live.may_begin
 
     def _source(self, branch_id: str) -> str:
         """Return what the mount table shows as the source of a branch's overlay."""
-        return f"agentfsd-{path_digest(self._place)}-{branch_id}"
+        return f"{OVERLAY_SOURCE}{path_digest(self._place)}-{branch_id}"
 
     def is_idle(self) -> bool:
         """Return whether no run uses any of the overlays."""
@@ -345,7 +288,7 @@ class RunOverlays:
                     await trio.to_thread.run_sync(paused.stop, partial(paused_runs.note, noted))
                 await self._look(branch_id, live)
                 if self._by_branch.get(branch_id) is live:
-                    await self._own_contents(live.overlay)
+                    await live.own_contents()
                 yield paused.left
             finally:
                 paused.go_on()
@@ -355,18 +298,6 @@ class RunOverlays:
     def _pids(self, branch_id: str) -> list[int]:
         return [bound.pid for bound in self._bindings.bindings() if bound.branch_id == branch_id]
 
-    @staticmethod
-    async def _own_contents(overlay: BranchOverlay) -> None:
-        copies = overlay.copies()
-        try:
-            for copy in copies:
-                await _somewhere(copy.run, is_short=copy.size_bytes < _SHORT_BYTES)
-        except BaseException:
-            for copy in copies:
-                copy.abandon()
-            raise
-        overlay.install(copies)
-
     def _tree_replaced(self, tree: Tree) -> None:
         self._has_spare_layers = True
 
@@ -374,20 +305,9 @@ class RunOverlays:
         """Show runs the states that their branches have got: by a restore, a merge or an undo. What fails is tried again."""
         for branch_id, live in list(self._by_branch.items()):
             try:
-                await self._push(live)
+                await live.push()
             except OSError as exc:
                 log.warning("the run of branch %s does not see the branch's new state yet: %s", branch_id, exc)
-
-    @staticmethod
-    async def _push(live: _Live) -> None:
-        async with live.pushing:
-            if not live.overlay.is_replaced:
-                return
-            if live.root < 0:
-                if live.mount is None or live.mount.is_lost:
-                    raise OSError(errno.EBUSY, "processes of an earlier run use an overlay that nobody can change; end them")
-                live.root = await live.mount.copy()
-            live.overlay.push(live.root)
 
     def lower_changed(self) -> None:
         """Have the kernel look up again, soon, what it remembers of the lower."""
@@ -401,7 +321,7 @@ class RunOverlays:
             self._lower_has_changed = trio.Event()
             for branch_id, live in list(self._by_branch.items()):
                 try:
-                    if live.mount is not None and not live.mount.is_lost:
+                    if live.mount is not None and live.has_holder:
                         await live.mount.refresh()
                 except OSError as exc:
                     log.warning("a run of branch %s may see an older state of the real directory: %s", branch_id, exc.strerror)
@@ -427,33 +347,25 @@ class RunOverlays:
                     if self._by_branch.get(branch_id) is live:
                         await self._look(branch_id, live)
                     if own and self._by_branch.get(branch_id) is live:
-                        await self._own_contents(live.overlay)
+                        await live.own_contents()
             except OSError as exc:
                 if branch_ids is not None:
                     raise
                 log.warning("what a run has written is not yet in branch %s: %s", branch_id, exc)
 
-    async def _look(self, branch_id: str, live: _Live) -> None:
-        if not self._is_used(branch_id, live) and not await self._is_mounted(branch_id, live) and not live.users:
-            if live.mount is None or live.mount.is_lost:
+    async def _look(self, branch_id: str, live: LiveOverlay) -> None:
+        if not self._is_used(branch_id, live) and not await live.is_mounted() and not live.users:
+            if not live.has_holder:
                 self._check_shown(branch_id, live)
-            await self._push(live)
+            await live.push()
             self._end(branch_id, live)
             return
         began_s = time.monotonic()
-        for _ in range(_ATTEMPTS):
-            await self._push(live)
-            scan_began_s = time.monotonic()
-            look = live.overlay.look()
-            await _somewhere(look.scan, is_short=live.took_s < _SHORT_S)
-            live.took_s = time.monotonic() - scan_began_s
-            if not live.overlay.is_replaced:  # meanwhile
-                live.overlay.apply(look)
-                break
+        await live.take_over()
         now_s = time.monotonic()
         live.next_look_s = now_s + max(_LOOK_S, (now_s - began_s) * _SHARE)
 
-    def _check_shown(self, branch_id: str, live: _Live) -> None:
+    def _check_shown(self, branch_id: str, live: LiveOverlay) -> None:
         """Without its mount, put aside what a run has written if programs saw another state than the branch has now."""
         if live.overlay.is_replaced:
             aside = f"{live.overlay.place}{_ASIDE}{time.time_ns()}"
@@ -462,12 +374,12 @@ class RunOverlays:
             del self._by_branch[branch_id]
             raise OSError(errno.EBUSY, f"what the run of an earlier daemon wrote last is in {aside}")
 
-    def _end(self, branch_id: str, live: _Live) -> None:
+    def _end(self, branch_id: str, live: LiveOverlay) -> None:
         """End an overlay that nobody uses. OSError leaves what is not yet in the branch where it is."""
         live.overlay.finish()
         self._has_spare_layers = True
         del self._by_branch[branch_id]
-        _unmount(live)
+        live.unmount()
 
     async def sweep(self) -> None:
         """Take over what runs that have ended have left, and look at the others now and then. Call periodically."""
@@ -499,12 +411,12 @@ class RunOverlays:
         except OSError as exc:
             log.warning("layers that no branch needs are still in %s: %s", self._place, exc.strerror)
 
-    async def _drop(self, branch_id: str, live: _Live) -> None:
+    async def _drop(self, branch_id: str, live: LiveOverlay) -> None:
         """Forget what a run has written in a branch that is gone."""
         async with live.turn:
-            if live.users == 0 and not await self._is_mounted(branch_id, live):
+            if live.users == 0 and not await live.is_mounted():
                 del self._by_branch[branch_id]
-                _unmount(live)
+                live.unmount()
                 live.overlay.abandon()
 
     def close(self) -> None:
@@ -516,28 +428,12 @@ class RunOverlays:
                 live.overlay.close()  # the next daemon finds out whether a process still has it mounted
             except Exception:
                 log.exception("what a run wrote in branch %s is still in %s", branch_id, live.overlay.place)
-            _unmount(live)
+            live.unmount()
         self._by_branch.clear()
         for name, fd in zip(_PREPARED, self._prepared, strict=False):
             self._kept.drop(name)
             os.close(fd)
         self._prepared = ()
-
-
-async def _somewhere(work: Callable[[], object], *, is_short: bool) -> None:
-    """Do some work here if it is short, else in a thread."""
-    if is_short:
-        work()
-    else:
-        await trio.to_thread.run_sync(work)
-
-
-def _unmount(live: _Live) -> None:
-    if live.root >= 0:
-        os.close(live.root)
-        live.root = -1
-    if live.mount is not None:
-        live.mount.close()
 
 
 def _refusal(why: str) -> Refusal:

@@ -12,7 +12,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import DaemonGoneError, InvalidRequestError, NotFoundError
 from agentfs_client.registry import DaemonRecord, given_up, live_daemons
 from agentfs_host import mount_table
-from agentfs_host.mount_table import FSTYPE, Mounted, is_dead, is_within, mount_of
+from agentfs_host.mount_table import Mounted, is_dead, is_within, mount_of, shows_branches
 
 MOUNT_VARIABLE = "AGENTFS_MOUNT"
 
@@ -75,7 +75,7 @@ def find(mount: str | None = None, revive: Revive = _nobody) -> Mount:
 def around(directory: str, live: list[DaemonRecord], revive: Revive = _nobody) -> Mount | None:
     """Return the mount that shows *directory*, or whose workspace contains it."""
     mounted = mount_of(directory)
-    if mounted is not None and mounted.fstype == FSTYPE:
+    if mounted is not None and shows_branches(mounted):
         return at(mounted, live)
     for ancestor in _ancestors(directory):
         holding = [record for record in live if record.lower == ancestor]
@@ -98,7 +98,7 @@ def _named(path: str, origin: str, revive: Revive) -> Mount:
     resolved = mount_table.resolved(path)
     live = live_daemons()
     mounted = mount_of(resolved)
-    if mounted is not None and mounted.fstype == FSTYPE:
+    if mounted is not None and shows_branches(mounted):
         return at(mounted, live)
     record = _record_at(resolved, live) or revive(resolved)
     if record is None:

@@ -9,6 +9,7 @@ import threading
 from dataclasses import dataclass
 
 FSTYPE = "fuse.agentfsd"
+OVERLAY_SOURCE = "agentfsd-run-"  # what the sources of mounts begin with through which the kernel shows a run its branch
 
 _ANSWER_S = 2.0
 
@@ -53,6 +54,11 @@ def mount_of(path: str) -> Mounted | None:
         if is_within(path, mounted.mountpoint) and (best is None or len(mounted.mountpoint) >= len(best.mountpoint)):
             best = mounted
     return best
+
+
+def shows_branches(mounted: Mounted) -> bool:
+    """Tell whether a mount shows branches of agentfsd: a daemon's own, or one through which the kernel shows a run its branch."""
+    return mounted.fstype == FSTYPE or (mounted.fstype == "overlay" and mounted.source.startswith(OVERLAY_SOURCE))
 
 
 def is_dead(mounted: Mounted) -> bool:

@@ -13,7 +13,7 @@ from agentfs_files.backends.branch_gone import UNREACHED, gone, is_gone
 from agentfs_files.backends.branch_remote import RemoteTree
 from agentfs_files.backends.host import HostFilesystem
 from agentfs_files.filesystem.size_limits import Limits
-from agentfs_host.mount_table import FSTYPE, Mounted, mount_at
+from agentfs_host.mount_table import Mounted, mount_at, shows_branches
 
 CONTROL_DIR = ".agentfs"
 
@@ -82,7 +82,7 @@ class BranchReach:
             self.root = "/"
             return RemoteTree(client, branch.id, self._limits)
         mounted = mount_at(self._mount) if self._mount is not None else None
-        root = self._shown_at(client, branch, mounted) if mounted is not None and mounted.fstype == FSTYPE else None
+        root = self._shown_at(client, branch, mounted) if mounted is not None and shows_branches(mounted) else None
         if root is not None:
             try:
                 tree = HostFilesystem(root, limits=self._limits)
