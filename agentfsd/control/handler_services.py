@@ -66,8 +66,11 @@ class RunsBesideUs(Protocol):
     async def push(self) -> None:
         """Show runs the states that their branches have got by a restore, a merge or an undo. OSError."""
 
-    def standing_still(self, branch_id: str, spared: int) -> AbstractAsyncContextManager[str]:
-        """Stop the processes of a branch's run, but *spared* and those above it, for the time of the block. Yield why not all."""
+    def standing_still(self, branch_id: str, spared: int, *, changes: bool = False) -> AbstractAsyncContextManager[str]:
+        """Stop the processes of a branch's run, but *spared* and those above it, for the time of the block. Yield why not all.
+
+        *changes*: the branch gets another state. OSError if the run could not be shown that.
+        """
 
 
 class CommitTurn:
@@ -158,9 +161,13 @@ class Services:
     commit_turn: CommitTurn = field(default_factory=CommitTurn)
     counts: ChangeCounts = field(default_factory=ChangeCounts)
 
-    def standing_still(self, branch_id: str, context: RequestContext) -> AbstractAsyncContextManager[str]:
+    def standing_still(
+        self, branch_id: str, context: RequestContext, *, changes: bool = False
+    ) -> AbstractAsyncContextManager[str]:
         """Stop the processes of a run that changes a branch without us: see RunsBesideUs."""
-        return self.runs.standing_still(branch_id, context.caller.pid) if self.runs is not None else nullcontext("")
+        if self.runs is None:
+            return nullcontext("")
+        return self.runs.standing_still(branch_id, context.caller.pid, changes=changes)
 
     async def push(self) -> None:
         """Show such runs the states that their branches have got. OSError."""

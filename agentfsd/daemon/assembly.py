@@ -280,6 +280,9 @@ class Daemon:
             raise Refusal(
                 errno.EBUSY, "no-overlay", "another run uses the branch in another way", "wait for it, or leave out --io overlay"
             )
+        if self.overlays.has(branch_id) and io not in ("auto", OVERLAY):
+            hint = "wait for it, or leave out --io"
+            raise Refusal(errno.EBUSY, "branch-as-overlay", "another run uses the branch as an overlay", hint)
         if io == OVERLAY or (io == "auto" and self.overlays.has(branch_id)):
             return await self.overlays.open(branch_id)
         if io == "auto" and self._prefers_overlays and not self.mount.runs.is_in_use(branch_id):

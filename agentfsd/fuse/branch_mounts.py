@@ -23,6 +23,7 @@ from agentfsd.process.kept_descriptors import MAX_MESSAGE_BYTES, KeeperLink, Kep
 
 BRANCHES, HOMES, OVERLAYS = "branch.", "home.", "overlay."  # what the names of kept descriptors begin with, before a branch's id
 _SERVER = "holders"  # the name of the socket to the process that forks holders
+_HAS_ENDED = "the process that holds the mounts of branches has ended"
 _ANSWER_S = 10
 _askers = trio.CapacityLimiter(64)  # a limit of its own: waiting for a holder takes no thread from other work
 
@@ -63,7 +64,11 @@ class _Conversation:
             if len(body) > MAX_MESSAGE_BYTES:
                 raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
             self._connection.settimeout(timeout_s)
-            send(self._connection, body, sent)
+            try:
+                send(self._connection, body, sent)
+            except (BrokenPipeError, ConnectionResetError):
+                self.has_ended = True
+                raise OSError(errno.EPIPE, _HAS_ENDED) from None
             while True:
                 reply, descriptors = receive(self._connection)
                 if reply is not None and reply["number"] == self._number and not reply.get("errno"):
@@ -72,7 +77,7 @@ class _Conversation:
                     os.close(fd)
                 if reply is None:
                     self.has_ended = True
-                    raise OSError(errno.EPIPE, "the process that holds the mounts of branches has ended")
+                    raise OSError(errno.EPIPE, _HAS_ENDED)
                 if reply["number"] == self._number:  # an older number answers a request whose caller has timed out
                     raise OSError(reply["errno"], reply["why"])
 

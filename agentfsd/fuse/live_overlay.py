@@ -4,6 +4,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import trio
@@ -37,6 +38,7 @@ class LiveOverlay:
         pushing: Held by whoever changes what programs see.
         took_s: How long the last look took.
         next_look_s: When to look again, if nobody asks.
+        retry_s: When to try again to end it, if that has failed.
     """
 
     overlay: BranchOverlay
@@ -49,6 +51,7 @@ class LiveOverlay:
     turn: trio.Lock = field(default_factory=trio.Lock)
     pushing: trio.Lock = field(default_factory=trio.Lock)
     next_look_s: float = 0.0
+    retry_s: float = 0.0
     took_s: float = 1.0
 
     @property
@@ -66,7 +69,8 @@ class LiveOverlay:
         holder = 0
         if self.mount is not None:
             if self.has_holder and not self.mount.holder_pid:
-                os.close(await self.mount.copy())  # which says who the holder is
+                with suppress(OSError):  # it has ended
+                    os.close(await self.mount.copy())  # which says who the holder is
             holder = self.mount.holder_pid
         return await trio.to_thread.run_sync(home_layers.is_mounted_anywhere, self.source, holder)
 
@@ -85,13 +89,25 @@ class LiveOverlay:
     async def push(self) -> None:
         """Show runs the state that the branch has got by a restore, a merge or an undo, if there is one. OSError."""
         async with self.pushing:
-            if not self.overlay.is_replaced:
-                return
-            if self.root < 0:
-                if self.mount is None or not self.has_holder:
-                    raise OSError(errno.EBUSY, "processes of an earlier run use an overlay that nobody can change; end them")
+            if self.overlay.is_replaced:
+                await self.reach()
+                self.overlay.push(self.root)
+
+    async def reach(self) -> None:
+        """Get what push() needs.
+
+        Raises:
+            OSError: EBUSY if nobody can change what runs see.
+        """
+        if self.root >= 0:
+            return
+        with suppress(OSError):
+            if self.mount is not None and self.has_holder:
                 self.root = await self.mount.copy()
-            self.overlay.push(self.root)
+        if self.root < 0:
+            raise OSError(
+                errno.EBUSY, "processes of an earlier run use the branch as an overlay which nobody can change: end them"
+            )
 
     async def own_contents(self) -> None:
         """Give the branch contents of its own: nothing that runs write later changes them. OSError."""

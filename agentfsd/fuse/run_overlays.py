@@ -18,7 +18,7 @@ from agentfs_host.mount_table import OVERLAY_SOURCE, is_within
 from agentfsd.binding.table import Bindings
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
-from agentfsd.domain_errors import Refusal
+from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.fuse import paused_runs
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.live_overlay import LiveOverlay, TakeoverReport
@@ -217,7 +217,8 @@ class RunOverlays:
         except CannotBeLayer as exc:
             raise _refusal(str(exc)) from exc
         except OSError as exc:
-            raise _refusal(exc.strerror or str(exc)) from exc
+            hint = "`agentfsd gc` frees what nothing refers to" if exc.errno in NO_ROOM else "leave out --io overlay"
+            raise _refusal(exc.strerror or str(exc), hint) from exc
         plan = OverlayPlan(
             RUN_OVERLAY + branch_id, made.record.layers, self._source(branch_id), os.fsdecode(CONTROL_DIR),
             [option for option in _RESTRICTIONS if option in self._options()],
@@ -261,7 +262,7 @@ class RunOverlays:
     # -- states and snapshots while runs go on
 
     @asynccontextmanager
-    async def standing_still(self, branch_id: str, spared: int) -> AsyncIterator[str]:
+    async def standing_still(self, branch_id: str, spared: int, *, changes: bool = False) -> AsyncIterator[str]:
         """Stop the processes of a run for the time of the block, after which what they have written is in the branch.
 
         Contents are the branch's own then: nothing that they write later changes them.
@@ -269,6 +270,7 @@ class RunOverlays:
         Args:
             branch_id: The branch.
             spared: A process that is not stopped, as are those above it.
+            changes: Whether the branch gets another state in the block.
 
         Yields:
             Why not all of them stand still; "" if they do, or if there is no such run.
@@ -289,6 +291,8 @@ class RunOverlays:
                 await self._look(branch_id, live)
                 if self._by_branch.get(branch_id) is live:
                     await live.own_contents()
+                    if changes:
+                        await live.reach()
                 yield paused.left
             finally:
                 paused.go_on()
@@ -386,14 +390,14 @@ class RunOverlays:
         for branch_id, live in list(self._by_branch.items()):
             if not self._overlay.refs.exists(branch_id):
                 await self._drop(branch_id, live)
-            elif not self._is_used(branch_id, live) or time.monotonic() >= live.next_look_s:
+            elif time.monotonic() >= (live.next_look_s if self._is_used(branch_id, live) else live.retry_s):
                 try:
                     await self.look([branch_id])
                 except OSError as exc:
-                    live.next_look_s = time.monotonic() + 10 * _LOOK_S
+                    live.next_look_s = live.retry_s = time.monotonic() + 10 * _LOOK_S
                     log.warning("what a run has written is not yet in branch %s: %s", branch_id, exc)
                 except Exception:  # a fault in what one run has left must not end the daemon
-                    live.next_look_s = time.monotonic() + 60 * _LOOK_S
+                    live.next_look_s = live.retry_s = time.monotonic() + 60 * _LOOK_S
                     log.exception("what a run has written is not yet in branch %s", branch_id)
         if self._has_spare_layers:
             await self._sweep_layers()
@@ -436,5 +440,5 @@ class RunOverlays:
         self._prepared = ()
 
 
-def _refusal(why: str) -> Refusal:
-    return Refusal(errno.EOPNOTSUPP, "no-overlay", f"the branch cannot be shown as an overlay: {why}", "leave out --io overlay")
+def _refusal(why: str, hint: str = "leave out --io overlay") -> Refusal:
+    return Refusal(errno.EOPNOTSUPP, "no-overlay", f"the branch cannot be shown as an overlay: {why}", hint)

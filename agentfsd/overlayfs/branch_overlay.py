@@ -85,7 +85,7 @@ class BranchOverlay:
         loan = lent_branches.find(overlay.store, record.branch)
         if loan is None or (loan.base, loan.mark) != (record.base, record.mark):
             raise NotOurs("the branch was not lent to that run, or is a copy of an earlier state")
-        self._upper = os.open(os.path.join(place, "upper"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._upper = _open_upper(os.path.join(place, "upper"))
         self._open = contextlib.ExitStack()
         self._base = self._open.enter_context(overlay.trees.kept(record.base))
         self._released: dict[int, int] = {}  # numbers of objects that were the upper's files, by inode number of these
@@ -377,6 +377,19 @@ def begin(overlay: Overlay, stack: LayerStack, place: str, branch_id: str, by: T
         remove(unfinished)
         remove_run(place)
         raise
+
+
+def _open_upper(path: str) -> int:
+    """Open the upper directory, which its owner may have closed to everybody."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        os.chmod(path, mode | stat.S_IRWXU)
+        try:
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        finally:
+            os.chmod(path, mode)
 
 
 def _write_record(place: str, record: RunRecord) -> None:

@@ -8,6 +8,7 @@ name ``layer-N-1``, which needs no other beneath it.
 import itertools
 import logging
 import os
+import stat
 import time
 from collections.abc import Collection, Sequence
 
@@ -122,9 +123,16 @@ class LayerStack:
             self._put(upper, name, _Record(list(beneath)))
 
     def _put(self, directory: str, name: str, record: _Record) -> None:
+        mode = stat.S_IMODE(os.stat(directory).st_mode)
         with open(self._path(name) + _BENEATH, "wb") as file:  # before: without it the layer would lie over the bare lower
             file.write(msgspec.json.encode(record))
-        os.rename(directory, self._path(name))
+        os.chmod(directory, mode | stat.S_IRWXU)  # a directory that may not be written cannot get another parent
+        try:
+            os.rename(directory, self._path(name))
+        except OSError:
+            os.chmod(directory, mode)
+            raise
+        os.chmod(self._path(name), mode)
 
     def put_aside_unneeded(self, heads: Collection[int], in_use: Collection[str]) -> list[str]:
         """Take away the layers that no branch needs.

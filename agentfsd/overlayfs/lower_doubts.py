@@ -29,6 +29,15 @@ class LowerDoubts:
         except (FileNotFoundError, NotADirectoryError):
             return False
 
+    def may_be_unseen(self, node: Inode, name: bytes) -> bool:
+        """Return whether the lower may have got what it has at a name after the run has made something there itself."""
+        if node.lower_path is None:
+            return False
+        try:
+            return self._tree.lower.stat(join(node.lower_path, name)).st_ctime_ns >= self._since_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+
     def may_lack(self, node: Inode) -> bool:
         """Return whether names may have been removed from a directory of the lower since the run began."""
         if node.lower_path is None:

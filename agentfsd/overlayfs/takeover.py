@@ -247,7 +247,8 @@ class Takeover:
             if twin is None and beneath is None and self._may_stay(existing, node, found, base):
                 twin = existing
             else:
-                self._remove(node, found.name)
+                if existing.id or not existing.is_dir or not self._doubts.may_be_unseen(node, found.name):
+                    self._remove(node, found.name)
                 existing = None
         if existing is None and twin is not None and twin.parent is not None:
             requested_changes.rename(self._by, self._tree, twin.parent, twin.name, node, found.name)

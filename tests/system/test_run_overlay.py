@@ -281,3 +281,41 @@ def test_layers_go_with_their_branches(mounted: Mounted) -> None:
     assert overlay(mounted, "two", "cat f0 f1 f2").split() == ["0", "1", "2"]
     mounted.cli("undo")
     assert overlay(mounted, "one", "cat f0 f1 f2").split() == ["0", "1", "2"]
+
+
+def test_a_run_that_is_refused_leaves_no_branch(mounted: Mounted) -> None:
+    mounted.cli("rules add", "deny sub/**")
+    assert "rules by path" in overlay(mounted, "one", "true", new=True, check=False)
+    assert [branch["name"] for branch in mounted.json("branch list")] == ["main"]
+
+
+def test_a_holder_that_was_killed_keeps_nobody_out(mounted: Mounted) -> None:
+    run = begin(mounted, "one", "echo 1 > log; sleep 3; echo 2 >> log")
+    wait_for(lambda: lines(mounted, "one"), "it began")
+    keeper = mounted.record().keeper
+    holders = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+    for pid in holders:
+        if "agentfsd-mounts" in Path(f"/proc/{pid}/comm").read_text():
+            os.kill(int(pid), signal.SIGKILL)
+    done = mounted.cli("restore", "main", "-b", "one", check=False)
+    assert done.returncode == 1
+    assert "nobody can change" in done.stderr
+    run.wait()
+    assert lines(mounted, "one") == 2
+    assert overlay(mounted, "one", "cat log").split() == ["1", "2"]
+
+
+def test_a_workspace_that_may_not_be_written(mounted: Mounted) -> None:
+    overlay(mounted, "one", "echo 1 > log; chmod 555 .", new=True)
+    assert overlay(mounted, "one", "cat log; stat -c %a .").split() == ["1", "555"]
+
+
+def test_what_the_real_directory_got_beside_a_new_directory_is_not_removed(mounted: Mounted) -> None:
+    run = begin(mounted, "one", "mkdir new; echo 1 > new/x; sleep 2")
+    wait_for(lambda: list(mounted.state.glob("overlays/run-*/upper/new/x")), "it began")
+    (mounted.lower / "new").mkdir()
+    (mounted.lower / "new" / "y").write_text("2\n")
+    assert changes(mounted, "one") == ["A new/x"] or changes(mounted, "one") == ["A new", "A new/x"]
+    run.wait()
+    mounted.cli("commit", "one", "--force", check=False)
+    assert (mounted.lower / "new" / "y").read_text() == "2\n"

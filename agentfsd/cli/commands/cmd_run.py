@@ -182,7 +182,8 @@ def run_command(
         if around:
             before = daemon.create_snapshot(chosen.id, tag=f"before: {_shown_command(command)}", around_run=True)
         asks = any(rule.verb == "ask" for rule in rules)
-        with run_questions.asked(mount.mountpoint, chosen.name) if asks else contextlib.nullcontext():
+        asking = run_questions.asked(mount.mountpoint, chosen.name) if asks else contextlib.nullcontext()
+        with asking, _undone_if_refused(daemon, chosen, made=new or branch is None):
             ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
         daemon.leave_views()
         if before is not None:
@@ -190,6 +191,18 @@ def run_command(
             printing.note(f"snapshots {before.name} (before) and {after.name} (after); back: agentfsd restore {before.name}")
         watch.tell(ended, made_up=branch is None, summarized=branch is None or _is_hidden(mount))
     return ended.exit_code
+
+
+@contextlib.contextmanager
+def _undone_if_refused(daemon: ControlClient, branch: wire.Branch, *, made: bool) -> Iterator[None]:
+    """Delete the branch that was *made* for a command if that cannot start."""
+    try:
+        yield
+    except (Refusal, Failure):
+        if made:
+            with contextlib.suppress(AgentFSError):  # it has changes by now
+                daemon.delete_branch(branch.id)
+        raise
 
 
 def _pause_of(mount: locate.Mount, branch: wire.Branch) -> Callable[[], bool]:

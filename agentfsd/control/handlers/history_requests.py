@@ -63,7 +63,7 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
     await services.flush()
     if context.ruled is not None:
         await _check_restored(services, source.id, branch.id, wanted, context, context.ruled.rules)
-    async with services.standing_still(branch.id, context):
+    async with services.standing_still(branch.id, context, changes=True):
         if wanted:
             steps = merging.restore_paths(services.overlay, branch.id, source.id, wanted, author)
             listed = await drive(steps, context)
