@@ -21,7 +21,7 @@ from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.fuse import paused_runs
 from agentfsd.fuse.branch_mounts import BranchMounts
-from agentfsd.fuse.live_overlay import LiveOverlay, TakeoverReport
+from agentfsd.fuse.run_overlay import RunOverlay, TakeoverReport
 from agentfsd.linux import home_layers
 from agentfsd.linux.branch_overlays import OverlayPlan
 from agentfsd.linux.paused_processes import PausedProcesses
@@ -68,7 +68,7 @@ class RunOverlays:
         self._bindings, self._has_writers, self._options = bindings, has_writers, options
         self._stack = LayerStack(self._place, overlay.backstore.place, overlay.trees)
         self._report = TakeoverReport(overlay)
-        self._by_branch: dict[str, LiveOverlay] = {}
+        self._by_branch: dict[str, RunOverlay] = {}
         self._turns: dict[str, trio.Lock] = {}
         self._prepared: tuple[int, ...] = ()
         self._why = ""
@@ -155,7 +155,7 @@ class RunOverlays:
             raise NotOurs("the branch is gone")
         mount = self._mounts.resume_overlay(record.branch)
         made = BranchOverlay(self._overlay, self._stack, place, record, self._report)
-        self._by_branch[record.branch] = LiveOverlay(made, mount, self._source(record.branch), is_resumed=True)
+        self._by_branch[record.branch] = RunOverlay(made, mount, self._source(record.branch), is_resumed=True)
         try:
             if not made.is_replaced:  # else programs are shown the branch's state first
                 made.take_over()
@@ -197,7 +197,7 @@ class RunOverlays:
             own = os.dup(namespace) if namespace is not None else None
             return BranchView("overlay", joined, mount, own, self._leaver(branch_id, live))
 
-    def _leaver(self, branch_id: str, live: LiveOverlay) -> Callable[[], None]:
+    def _leaver(self, branch_id: str, live: RunOverlay) -> Callable[[], None]:
         has_left = False
 
         def leave() -> None:
@@ -207,7 +207,7 @@ class RunOverlays:
 
         return leave
 
-    async def _begin(self, branch_id: str) -> LiveOverlay:
+    async def _begin(self, branch_id: str) -> RunOverlay:
         why = self.why_not(branch_id)
         if why:
             raise _refusal(why)
@@ -232,10 +232,10 @@ class RunOverlays:
             if isinstance(exc, OSError):
                 raise _refusal(f"the kernel refuses: {exc.strerror}") from exc
             raise
-        live = self._by_branch[branch_id] = LiveOverlay(made, mount, self._source(branch_id))
+        live = self._by_branch[branch_id] = RunOverlay(made, mount, self._source(branch_id))
         return live
 
-    def _is_used(self, branch_id: str, live: LiveOverlay) -> bool:
+    def _is_used(self, branch_id: str, live: RunOverlay) -> bool:
         return live.users > 0 or self._bindings.is_in(branch_id) or live.may_begin
 
     def _source(self, branch_id: str) -> str:
@@ -357,7 +357,7 @@ class RunOverlays:
                     raise
                 log.warning("what a run has written is not yet in branch %s: %s", branch_id, exc)
 
-    async def _look(self, branch_id: str, live: LiveOverlay) -> None:
+    async def _look(self, branch_id: str, live: RunOverlay) -> None:
         if not self._is_used(branch_id, live) and not await live.is_mounted() and not live.users:
             if not live.has_holder:
                 self._check_shown(branch_id, live)
@@ -369,7 +369,7 @@ class RunOverlays:
         now_s = time.monotonic()
         live.next_look_s = now_s + max(_LOOK_S, (now_s - began_s) * _SHARE)
 
-    def _check_shown(self, branch_id: str, live: LiveOverlay) -> None:
+    def _check_shown(self, branch_id: str, live: RunOverlay) -> None:
         """Without its mount, put aside what a run has written if programs saw another state than the branch has now."""
         if live.overlay.is_replaced:
             aside = f"{live.overlay.place}{_ASIDE}{time.time_ns()}"
@@ -378,7 +378,7 @@ class RunOverlays:
             del self._by_branch[branch_id]
             raise OSError(errno.EBUSY, f"what the run of an earlier daemon wrote last is in {aside}")
 
-    def _end(self, branch_id: str, live: LiveOverlay) -> None:
+    def _end(self, branch_id: str, live: RunOverlay) -> None:
         """End an overlay that nobody uses. OSError leaves what is not yet in the branch where it is."""
         live.overlay.finish()
         self._has_spare_layers = True
@@ -415,7 +415,7 @@ class RunOverlays:
         except OSError as exc:
             log.warning("layers that no branch needs are still in %s: %s", self._place, exc.strerror)
 
-    async def _drop(self, branch_id: str, live: LiveOverlay) -> None:
+    async def _drop(self, branch_id: str, live: RunOverlay) -> None:
         """Forget what a run has written in a branch that is gone."""
         async with live.turn:
             if live.users == 0 and not await live.is_mounted():

@@ -23,7 +23,7 @@ _SHORT_S, _SHORT_BYTES = 0.004, 1 << 18  # what does not hold up others for long
 
 
 @dataclass(slots=True)
-class LiveOverlay:
+class RunOverlay:
     """An overlay that is mounted, or whose processes may have outlived the daemon that had mounted it.
 
     Attributes:
