@@ -358,12 +358,13 @@ class RunOverlays:
                 log.warning("what a run has written is not yet in branch %s: %s", branch_id, exc)
 
     async def _look(self, branch_id: str, live: RunOverlay) -> None:
-        if not self._is_used(branch_id, live) and not await live.is_mounted() and not live.users:
+        if not self._is_used(branch_id, live) and not await live.is_mounted():
             if not live.has_holder:
                 self._check_shown(branch_id, live)
             await live.push()
-            self._end(branch_id, live)
-            return
+            if not self._is_used(branch_id, live):  # last, and nothing waits from here on: a run may have joined meanwhile
+                self._end(branch_id, live)
+                return
         began_s = time.monotonic()
         await live.take_over()
         now_s = time.monotonic()
@@ -376,6 +377,7 @@ class RunOverlays:
             log.error("branch %s has got another state while a run used it: what that wrote since is in %s", branch_id, aside)
             live.overlay.put_aside(aside)
             del self._by_branch[branch_id]
+            live.unmount()
             raise OSError(errno.EBUSY, f"what the run of an earlier daemon wrote last is in {aside}")
 
     def _end(self, branch_id: str, live: RunOverlay) -> None:
