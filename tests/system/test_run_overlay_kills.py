@@ -92,20 +92,27 @@ def test_a_branch_ends_as_a_plain_copy_whatever_is_killed(make_mount: object, tm
             mounted.cli("snapshot create", "-b", "b", check=False)
         elif kill % 3 == 2:
             subprocess.Popen([*AGENTFSD, "diff", "-m", str(mounted.path), "b"], stdout=subprocess.DEVNULL).communicate(timeout=60)
-        old = mounted.record()
-        os.kill(old.pid, signal.SIGKILL)
-        until = time.monotonic() + 60
-        while mounted.record().pid == old.pid or not mounted.record().serves():
-            assert time.monotonic() < until, "no next daemon"
-            if not mounted.record().alive() and time.monotonic() > until - 50:
-                mounted.mount()  # too many kills in a minute: the keeper has given up
-            time.sleep(0.02)
+        _kill_the_daemon(mounted)
     assert run.wait(300) == 0, run.stderr.read() if run.stderr else ""
     subprocess.run([sys.executable, *arguments, "0"], cwd=plain, check=True)
     mounted.cli("diff", "b")
     found = describe(mounted.subtree("b"))
     assert differences(_without_directories_links(found), _without_directories_links(describe(plain))) == []
     assert mounted.fsck() == []
+
+
+def _kill_the_daemon(mounted: Mounted) -> None:
+    """And wait for the next one, which this mounts itself once the keeper has given up: after too many kills in a minute."""
+    until = time.monotonic() + 60
+    while not (old := mounted.record()).keeper:
+        assert time.monotonic() < until, "no keeper"
+        time.sleep(0.005)
+    os.kill(old.pid, signal.SIGKILL)
+    while mounted.record().pid == old.pid or not mounted.record().serves():
+        assert time.monotonic() < until, "no next daemon"
+        if not mounted.record().alive():
+            mounted.mount()
+        time.sleep(0.02)
 
 
 def _without_directories_links(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
