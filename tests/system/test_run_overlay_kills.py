@@ -8,11 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+from agentfs_client import registry
 from tests.compare import describe, differences
 from tests.mounted import AGENTFSD, Mounted, needs_namespaces
 from tests.rounds import rounds, seed
 
 KILLS = rounds("kills of a daemon under an overlay", 5, 300)
+TEN = rounds("times that ten branches run as overlays and are killed", 1, 20)
+_BRANCHES = [f"b{number}" for number in range(10)]
 
 # Changes the current directory for some seconds, in the same way for the same seed.
 CHANGER = """
@@ -57,6 +60,7 @@ def step(number):
     elif what == "symlink":
         os.symlink(f"to{number}", os.path.join(directory, f"s{number}"))
 
+print("begun", flush=True)
 for number in range(steps):
     step(number)
     time.sleep(pause_s)
@@ -94,11 +98,78 @@ def test_a_branch_ends_as_a_plain_copy_whatever_is_killed(make_mount: object, tm
             subprocess.Popen([*AGENTFSD, "diff", "-m", str(mounted.path), "b"], stdout=subprocess.DEVNULL).communicate(timeout=60)
         _kill_the_daemon(mounted)
     assert run.wait(300) == 0, run.stderr.read() if run.stderr else ""
-    subprocess.run([sys.executable, *arguments, "0"], cwd=plain, check=True)
+    subprocess.run([sys.executable, *arguments, "0"], cwd=plain, check=True, stdout=subprocess.DEVNULL)
     mounted.cli("diff", "b")
     found = describe(mounted.subtree("b"))
     assert differences(_without_directories_links(found), _without_directories_links(describe(plain))) == []
     assert mounted.fsck() == []
+
+
+def test_ten_branches_end_as_plain_copies_whatever_is_killed(make_mount: object, tmp_path: Path) -> None:
+    needs_namespaces()
+    changer = tmp_path / "changer.py"
+    changer.write_text(CHANGER)
+    for number in range(TEN):
+        base, chance = tmp_path / f"round{number}", random.Random(seed() * 1000 + number)
+        base.mkdir()
+        _fill(base / "lower")
+        mounted: Mounted = make_mount(base / "lower")  # type: ignore[operator]
+        runs = {branch: _start_changing(mounted, branch, changer, str(chance.randrange(10**6))) for branch in _BRANCHES}
+        for _ in range(6):
+            time.sleep(chance.random() * 0.7)
+            _break_something(mounted, runs, chance)
+        for branch, (run, arguments) in runs.items():
+            _await_command(run)
+            plain = base / branch
+            _fill(plain)
+            subprocess.run([sys.executable, *arguments, "0"], cwd=plain, check=True, stdout=subprocess.DEVNULL)
+            mounted.cli("diff", branch)
+            found, wanted = describe(mounted.subtree(branch)), describe(plain)
+            assert differences(_without_directories_links(found), _without_directories_links(wanted)) == [], (number, branch)
+        assert mounted.fsck() == []
+        mounted.end()
+
+
+def _start_changing(mounted: Mounted, branch: str, changer: Path, begin: str) -> tuple[subprocess.Popen[str], list[str]]:
+    mounted.cli("branch create", branch)
+    arguments = [str(changer), begin, "250"]
+    command = [*AGENTFSD, "run", "--io", "overlay", "-b", branch, "--", sys.executable, *arguments, "0.03"]
+    run = subprocess.Popen(
+        command, cwd=mounted.path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    mounted.started.append(run)
+    assert run.stdout is not None and run.stdout.readline() == "begun\n"
+    return run, arguments
+
+
+def _break_something(mounted: Mounted, runs: dict[str, tuple[subprocess.Popen[str], list[str]]], chance: random.Random) -> None:
+    """Kill the daemon, all that serves the mount, or what started one of the commands; or take a snapshot meanwhile."""
+    branch = chance.choice(_BRANCHES)
+    what = chance.choice(["daemon", "daemon", "all", "run", "snapshot", "diff"])
+    if what == "daemon":
+        _kill_the_daemon(mounted)
+    elif what == "all":
+        mounted.kill()
+        mounted.mount()
+    elif what == "run":
+        runs[branch][0].kill()  # its command goes on
+    elif what == "snapshot":
+        mounted.cli("snapshot create", "-b", branch, check=False)
+    else:
+        mounted.cli("diff", branch, check=False)
+
+
+def _await_command(run: subprocess.Popen[str]) -> None:
+    """Wait until no process of a run lives: its own, or its command's, which is in the same session."""
+    run.wait(120)
+    until = time.monotonic() + 120
+    while any(fields[3:4] == [b"%d" % run.pid] for fields in map(registry.stat_fields, _pids()) if fields[:1] != [b"Z"]):
+        assert time.monotonic() < until, "the command of a run does not end"
+        time.sleep(0.05)
+
+
+def _pids() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _kill_the_daemon(mounted: Mounted) -> None:
