@@ -261,11 +261,16 @@ class _Walker:
             differences.append("mode")
         if (was.uid, was.gid) != (now.uid, now.gid):
             differences.append("owner")
-        if all_xattrs(self.old, old) != all_xattrs(self.new, new):
+        if not _share_xattrs(old, new) and all_xattrs(self.old, old) != all_xattrs(self.new, new):
             differences.append("xattrs")
         if self._times and was.mtime_ns != now.mtime_ns:
             differences.append("times")
         return tuple(differences)
+
+
+def _share_xattrs(old: Inode, new: Inode) -> bool:
+    """Tell whether both show the extended attributes of the same lower file, or none. That needs no look at the lower."""
+    return old.xattrs is None and new.xattrs is None and old.lower_path == new.lower_path
 
 
 def _directory_at(tree: Tree, path: bytes) -> Inode | None:

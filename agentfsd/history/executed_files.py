@@ -45,7 +45,7 @@ def why_executed(old: Tree, new: Tree, path: bytes, patterns: Sequence[str], pla
     inode = at(new, path)
     if inode is None or inode.is_dir:
         return ""
-    return why_by_path(path, patterns) or why_git_runs(old, new, path, places) or _why(old, inode, path)
+    return why_by_path(path, patterns) or why_git_runs(old, new, path, inode, places) or _why(old, inode, path)
 
 
 def _why(before: Tree, new: Inode, path: bytes) -> str:

@@ -14,24 +14,23 @@ from agentfsd.history.git_settings import GitSetting, running
 
 _MOST_BYTES = 1 << 20
 _SETTINGS = (b"config", b"config.worktree")
+_DECIDING = frozenset((*_SETTINGS, b"commondir", b"HEAD"))  # the files of a git directory that why_git_runs() looks into
 _PARTS = frozenset((*_SETTINGS, b"commondir", b"hooks", b"info", b"modules", b"worktrees"))
 
 _CONFIGURES, _LEADS, _HOOK = "configures commands for git", "leads git to other settings", "run by git"
 
 
-def why_git_runs(old: Tree, new: Tree, path: bytes, places: Sequence[str]) -> str:
+def why_git_runs(old: Tree, new: Tree, path: bytes, inode: Inode, places: Sequence[str]) -> str:
     """Return why a changed path makes git run a program; "" if it does not.
 
     Args:
         old: What there was before: only what is new counts.
         new: The tree with the change.
-        path: The path, of a file or symbolic link.
+        path: The path.
+        inode: The file or symbolic link that *new* has there.
         places: Absolute paths at which the workspace may be.
     """
-    inode = at(new, path)
     directory, _, name = path.rpartition(b"/")
-    if inode is None or inode.is_dir:
-        return ""
     if stat.S_ISLNK(inode.mode):
         is_way = name == b".git" or b".git" in directory.split(b"/") or (name in _PARTS and _is_git(new, directory))
         return _LEADS if is_way else ""
@@ -44,7 +43,7 @@ def _why_in_git(old: Tree, new: Tree, directory: bytes, name: bytes) -> str:
     above, _, last = directory.rpartition(b"/")
     if last == b"hooks" and _is_git(new, above):
         return "" if name.endswith(b".sample") else _HOOK
-    if not _is_git(new, directory):
+    if name not in _DECIDING or not _is_git(new, directory):
         return ""
     if name == b"commondir":
         is_usual = above.rpartition(b"/")[2] == b"worktrees" and _content(at(new, _join(directory, name))).strip() == b"../.."

@@ -13,6 +13,7 @@ from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge_records import IGNORED, MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.path_merger import PathMerger
 from agentfsd.history.paths import touches
+from agentfsd.history.source_changes import SourceChanges
 from agentfsd.history.target_changes import TargetChanges
 from agentfsd.repositories import fitting, ignored_files, merge_attributes
 from agentfsd.repositories.before import TreeBefore
@@ -28,30 +29,25 @@ Steps = Generator[tuple[int, int, str], None, MergeOutcome]
 
 
 def merge(
-    workshops: Workshops, parts: Parts, target: TargetChanges, theirs: Tree, rules: Rules, wanted: tuple[bytes, ...] = (),
-    names: tuple[str, str] = ("ours", "theirs"),
+    workshops: Workshops, parts: Parts, target: TargetChanges, source: SourceChanges, rules: Rules,
+    wanted: tuple[bytes, ...] = (), names: tuple[str, str] = ("ours", "theirs"),
 ) -> Steps:  # fmt: skip
     """Merge two trees, in steps that yield (done, total, what). The trees must not change meanwhile.
 
     Args:
         parts: The parts of the overlay.
         target: The tree to merge into, and what it has changed since the state from which both sides started.
-        theirs: The tree to merge.
+        source: The tree to merge, and what it has changed since then.
         rules: How to merge.
-        wanted: The only paths of *theirs* to merge; empty for all.
+        wanted: The only paths to merge; empty for all.
         names: The names of our branch and of theirs, for messages.
 
     Returns:
         The steps that turn *ours* into the merged tree, and the conflicts.
     """
-    base, ours = target.base, target.ours
+    base, ours, theirs = target.base, target.ours, source.theirs
     our_changes = yield from target.read()
-    their_changes: dict[bytes, EntryPair] = {}
-    for pair in tree_diff.pairs_in_steps(parts, base, theirs):
-        if pair is not None and touches(wanted, pair.path) and not tree_diff.only_lower_moved(pair):
-            their_changes[pair.path] = pair
-        if pair is None or len(their_changes) % 50 == 0:
-            yield len(their_changes), 0, "changes"
+    their_changes = yield from source.read()
     _add_unseen(theirs, their_changes, [path for path in target.unseen if touches(wanted, path)])
     fitted = fitting.Fitted()
     if not wanted:
@@ -159,7 +155,8 @@ def _part_additions(
         old, new = pair.old, pair.new
         if old is None or new is None or old.id or old.lower_path is None or new.linked or new.lower_path == old.lower_path:
             continue
-        if seen.was_removed(old.lower_path):
+        name = path.rpartition(b"/")[2]
+        if seen.was_removed(old.lower_path) if pair.within is None else seen.covers(pair.within, name, old.lower_path):
             continue
         changes[path] = pair._replace(old=None)
         if path in others:

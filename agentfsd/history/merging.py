@@ -2,7 +2,7 @@
 
 import errno
 import itertools
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -17,6 +17,7 @@ from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import merge, moved_refs
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.paths import touches
+from agentfsd.history.source_changes import SourceChanges
 from agentfsd.history.target_changes import TargetSince
 from agentfsd.repositories import git_database_paths
 from agentfsd.repositories.fitting import work_tree_in
@@ -149,9 +150,9 @@ def _attempt(
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
         seen, now, merged, unfinished = ours.head, ours, list[tuple[str, int]](), set[str]()
-        since = TargetSince(overlay.trees, held)
+        since, sources = TargetSince(overlay.trees, held), _Sources(overlay, ids, held, wanted)
         for source in ids:
-            name, theirs = overlay.refs.find(source).name, held.enter_context(overlay.trees.frozen(source))
+            name, theirs = overlay.refs.find(source).name, sources.tree(source)
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
             known = base_layer == theirs.head
             if known and (wanted or not (yield from _has_moved_refs(overlay, since, base_layer, now, theirs, rules))):
@@ -164,7 +165,9 @@ def _attempt(
                     merged.append((source, theirs.head))
                 continue
             base = since.base(base_layer, now)
-            outcome = yield from merge(workshops, overlay.parts, base, theirs, rules, wanted, (target, name))
+            changes = sources.changes(source, base.base)
+            workshops.meanwhile = sources.ahead(source, base_layer, base.base, [seen, *(layer for _, layer in merged)])
+            outcome = yield from merge(workshops, overlay.parts, base, changes, rules, wanted, (target, name))
             if known and not (outcome.steps or outcome.conflicts):
                 workshops.forget_merge()
                 continue
@@ -193,6 +196,39 @@ def _attempt(
         # Nothing records a merge that git has yet to finish: after `git merge --abort` the target lacks the source's commits.
         merged = [] if wanted or rules.way == "beside" else [one for one in merged if one[0] not in unfinished]
         return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
+
+
+class _Sources:
+    """The trees of the sources, in order. What the next one has changed can be read while git works on the one before."""
+
+    def __init__(self, overlay: Overlay, ids: Sequence[str], held: ExitStack, wanted: tuple[bytes, ...]) -> None:
+        self._overlay, self._held, self._wanted = overlay, held, wanted
+        self._next = dict(itertools.pairwise(ids))
+        self._trees: dict[str, Tree] = {}
+        self._ahead: SourceChanges | None = None
+
+    def tree(self, source: str) -> Tree:
+        """Return the tree of a source, which stays as it is until the end."""
+        if source not in self._trees:
+            self._trees[source] = self._held.enter_context(self._overlay.trees.frozen(source))
+        return self._trees[source]
+
+    def changes(self, source: str, base: Tree) -> SourceChanges:
+        """Return what a source has changed since *base*. Some or all of it may have been read already."""
+        theirs, ahead = self.tree(source), self._ahead
+        if ahead is not None and ahead.base is base and ahead.theirs is theirs:
+            return ahead
+        return SourceChanges(self._overlay.parts, base, theirs, self._wanted)
+
+    def ahead(self, source: str, base_layer: int, base: Tree, merged: list[int]) -> Iterator[object]:
+        """Return steps that read what the source after *source* has changed; none unless it starts from the same base."""
+        after = self._next.get(source)
+        if after is None or self._overlay.layers.common(merged, self.tree(after).head) != base_layer:
+            return iter(())
+        if self.tree(after).head == base_layer:
+            return iter(())
+        self._ahead = self.changes(after, base)
+        return self._ahead.steps
 
 
 def _fast_forward(

@@ -1,6 +1,6 @@
 """The queries of what the lower had under a name when a branch first hid or changed it."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import OriginRow
@@ -16,22 +16,21 @@ def find(store: Store, directory: int, name: bytes, chain: Container[int]) -> Or
     return max((row for row in rows if row.layer in chain), key=lambda row: row.layer, default=None)
 
 
-def find_all(store: Store, chain: Container[int]) -> dict[tuple[int, bytes], OriginRow]:
+def find_all(store: Store, chain: Collection[int]) -> dict[tuple[int, bytes], OriginRow]:
     """Return every row that find() would return, by directory and name."""
     rows: dict[tuple[int, bytes], OriginRow] = {}
-    for row in map(OriginRow._make, store.db.execute(f"SELECT {_COLUMNS} FROM origin ORDER BY layer")):
-        if row.layer in chain:
+    for layer in sorted(chain):
+        for row in map(OriginRow._make, store.db.execute(f"SELECT {_COLUMNS} FROM origin WHERE layer = ?", (layer,))):
             rows[row.dir, row.name] = row
     return rows
 
 
-def directories(store: Store, chain: Container[int]) -> Iterator[tuple[int, int, bytes]]:
+def directories(store: Store, chain: Collection[int]) -> Iterator[tuple[int, int, bytes]]:
     """Return (inode, link count, path in the lower) of each stored directory with names from the lower, also of removed ones."""
-    query = "SELECT id, layer, nlink, lower_path FROM inode WHERE mode & 61440 = 16384 ORDER BY id, layer"
+    query = "SELECT id, nlink, lower_path FROM inode WHERE layer = ? AND mode & 61440 = 16384"
     newest: dict[int, tuple[int, bytes | None]] = {}
-    for number, layer, nlink, path in store.db.execute(query):
-        if layer in chain:
-            newest[number] = nlink, path
+    for layer in sorted(chain):
+        newest.update((number, (nlink, path)) for number, nlink, path in store.db.execute(query, (layer,)))
     return ((number, nlink, path) for number, (nlink, path) in newest.items() if path is not None)
 
 

@@ -280,7 +280,7 @@ class _Fitter:
             return joined
 
         try:
-            return (yield from aside(lambda: workshop.run(work)))
+            return (yield from aside(lambda: workshop.run(work), self._workshops.meanwhile))
         finally:
             bundle.close()
 
@@ -319,9 +319,10 @@ class _Fitter:
             if name[len(b"objects/") :] not in packed:
                 self._fitted.fits.append(Fit(join(self._path, name), self._his[join(self._path, name)].new))
         for name in sorted(touched - inside):
-            old = reading.at(self._sides.theirs, join(self._path, name)) if name.startswith(b"objects/") else None
-            gone = self._mine[join(self._path, name)].new is None
-            if gone and old is not None and old.is_file and not name.startswith((b"objects/info/", b"objects/pack/multi-pack")):
+            if self._mine[join(self._path, name)].new is not None or not name.startswith(b"objects/"):
+                continue
+            old = reading.at(self._sides.theirs, join(self._path, name))
+            if old is not None and old.is_file and not name.startswith((b"objects/info/", b"objects/pack/multi-pack")):
                 self._fitted.fits.append(Fit(join(self._path, name), old))  # we threw away what they may have built on
         there = {one.path for one in self._fitted.fits}
         for name, data in joined.made.items():

@@ -1,7 +1,7 @@
 """Collects what a workshop needs from the trees of a merge: the object files that branches have of their own, and the lower's."""
 
 import os
-from collections.abc import Container, Generator, Iterable
+from collections.abc import Container, Generator, Iterable, Iterator
 
 from agentfsd.core import inode_stat
 from agentfsd.core.copyup import content_fd
@@ -18,10 +18,14 @@ class Workshops:
     """The workshops of one request, one for each database: what was collected for one branch serves the next one, too.
 
     A context manager, which removes them.
+
+    Attributes:
+        meanwhile: Steps of other work of the same request, which may be run while git works.
     """
 
     def __init__(self, parts: Parts) -> None:
         self.place = workplace(parts)
+        self.meanwhile: Iterator[object] = iter(())
         self._made: dict[bytes, Workshop] = {}
 
     def __enter__(self) -> "Workshops":

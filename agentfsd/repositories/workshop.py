@@ -13,7 +13,7 @@ import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
@@ -432,8 +432,11 @@ def _directory(place: str) -> str:
     return tempfile.mkdtemp(prefix=own, dir=place)
 
 
-def aside(work: Callable[[], _T]) -> Generator[tuple[int, int, str], None, _T]:
-    """Run *work* in a thread. Yields progress, as core/tree_diff.py does, so that other requests are answered meanwhile."""
+def aside(work: Callable[[], _T], meanwhile: Iterator[object] | None = None) -> Generator[tuple[int, int, str], None, _T]:
+    """Run *work* in a thread. Yields progress, as core/tree_diff.py does, so that other requests are answered meanwhile.
+
+    *meanwhile*: steps of other work of this request. As many of them are run here as there is time for.
+    """
     future: Future[_T] = Future()
 
     def run() -> None:
@@ -444,6 +447,8 @@ def aside(work: Callable[[], _T]) -> Generator[tuple[int, int, str], None, _T]:
 
     threading.Thread(target=run, name="git", daemon=True).start()
     while True:
+        while meanwhile is not None and not future.done() and next(meanwhile, None) is not None:
+            yield 0, 0, "git"
         try:
             return future.result(timeout=_WAIT_S)
         except TimeoutError:
