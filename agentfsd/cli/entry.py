@@ -16,6 +16,11 @@ def main() -> None:
         from agentfsd.cli.connect import daemon_start
 
         daemon_start.go_on()
+    from agentfsd.cli import quick_commands
+
+    code = quick_commands.run(sys.argv[1:])
+    if code is not None:
+        sys.exit(code)
     try:
         from agentfsd.cli.main import main as command
     except ModuleNotFoundError as exc:

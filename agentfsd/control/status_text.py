@@ -4,9 +4,12 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from agentfs_client import wire
 from agentfsd.escape import printable, quoted
+
+if TYPE_CHECKING:
+    from agentfs_client import wire  # only for types: cli/quick_commands.py renders replies that it has read as JSON
 
 _LABEL = 12
 _COMMANDS = 3  # that are shown of a branch; likewise private mounts, before they are only counted
@@ -19,7 +22,7 @@ _NOT_SEEN = (
 _REMEMBERED = (("handles", "open file"), ("connections", "connection"), ("nodes", "inode"))  # that the kernel has of us
 
 
-def status(reply: wire.StatusReply, width: int = 0) -> str:
+def status(reply: "wire.StatusReply", width: int = 0) -> str:
     """Render the status on one screen: what is mounted where and how, what needs attention, and a table of branches.
 
     Args:
@@ -58,13 +61,13 @@ def _wrapped(label: str, value: str, width: int) -> list[str]:
     return [f"{label}{parts[0]}", *(f"{'':<{len(label)}}{part}" for part in parts[1:])]
 
 
-def _after(reply: wire.StatusReply) -> str:
+def _after(reply: "wire.StatusReply") -> str:
     if not reply.succeeds:
         return ""
     return f"; in the place of {_plural(reply.succeeds, 'daemon')} killed or replaced"
 
 
-def _private_mounts(reply: wire.StatusReply) -> str:
+def _private_mounts(reply: "wire.StatusReply") -> str:
     private = Counter(f"{connection.branch} ({connection.io})" for connection in reply.connections if connection.branch)
     if len(private) > _COMMANDS:
         kinds = Counter(connection.io for connection in reply.connections if connection.branch)
@@ -81,13 +84,13 @@ def _load(resources: Mapping[str, int]) -> str:
     )
 
 
-def _contents(reply: wire.StatusReply) -> str:
+def _contents(reply: "wire.StatusReply") -> str:
     held = f"{reply.cap_backstore}: {size(reply.usage.get('bytes', 0))} in {reply.usage.get('objects', 0)} files"
     free, total = reply.resources.get("disk_free_bytes", 0), reply.resources.get("disk_total_bytes", 0)
     return f"{held}; {size(free)} of {size(total)} are free" if total else held
 
 
-def _no_room(reply: wire.StatusReply) -> list[tuple[str, str]]:
+def _no_room(reply: "wire.StatusReply") -> list[tuple[str, str]]:
     """Describe what a full disk prevents, and what to do."""
     if not reply.resources.get("disk_full"):
         return []
@@ -109,7 +112,7 @@ def _memory(resources: Mapping[str, int]) -> str:
     return ", ".join(parts)
 
 
-def _pending(reply: wire.StatusReply) -> list[str]:
+def _pending(reply: "wire.StatusReply") -> list[str]:
     """Describe unfinished work."""
     commit, resources = reply.pending_commit, reply.resources
     lines = []
@@ -127,7 +130,7 @@ def _pending(reply: wire.StatusReply) -> list[str]:
     return lines
 
 
-def _slow(reply: wire.StatusReply, now_ns: int) -> str:
+def _slow(reply: "wire.StatusReply", now_ns: int) -> str:
     count = reply.resources.get("slow_requests", 0)
     if not count or not reply.slow:
         return _plural(count, "request") if count else ""
@@ -138,7 +141,7 @@ def _slow(reply: wire.StatusReply, now_ns: int) -> str:
     return f"{count} since it began; {_ago(now_ns, last.time_ns)}: {last.request}{where}{inside}{by} took {_took(last.took_ns)}"
 
 
-def _branches(reply: wire.StatusReply, now_ns: int, width: int) -> list[str]:
+def _branches(reply: "wire.StatusReply", now_ns: int, width: int) -> list[str]:
     rows = [["BRANCH", "CHANGES", "CHANGED", "LAST SNAPSHOT", "PROCESSES", "FROM"]]
     shown = reply.branches
     if len(shown) > _MOST_BRANCHES:  # those in which something is going on
@@ -160,12 +163,12 @@ def _branches(reply: wire.StatusReply, now_ns: int, width: int) -> list[str]:
     return lines
 
 
-def amount(branch: wire.Branch) -> str:
+def amount(branch: "wire.Branch") -> str:
     """Return how many changes a branch has; with "~" before it if that is only how many are stored."""
     return f"{'' if branch.counted else '~'}{branch.changed}"
 
 
-def remarks(branches: Sequence[wire.Branch]) -> list[str]:
+def remarks(branches: "Sequence[wire.Branch]") -> list[str]:
     """Say below a table of branches what was done with git in each, and what "~" means if it is there."""
     lines = [
         printable(f"git in {branch.name}: {in_repository(one.path_bytes, one.sentence)}")
@@ -195,7 +198,7 @@ def fitting(rows: list[list[str]], width: int, spare: Sequence[str]) -> list[lis
     return rows
 
 
-def _processes(reply: wire.StatusReply, branch: wire.Branch) -> str:
+def _processes(reply: "wire.StatusReply", branch: "wire.Branch") -> str:
     """Return the number of processes in a branch, and the names of some."""
     if not branch.processes:
         return "-"

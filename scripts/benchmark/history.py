@@ -3,6 +3,7 @@
 What a plain directory offers instead is the baseline: cp -a for a snapshot or a branch, rm -rf for its end.
 """
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -24,6 +25,10 @@ _HISTORY = {
     "restore": "restore (bare: rm -rf, cp -a)",
     "delete": "branch delete (bare: rm -rf)",
 }
+_COMMAND = {
+    f"agentfsd {words} (bare: python -c pass)": words.split()
+    for words in ("--version", "status", "branch list", "snapshot create")
+}
 _KILLED, _REPLACED = "longest wait, daemon killed", "longest wait, agentfsd restart"
 _MEMORY = {
     "start": Row("memory: daemon after the mount", "MiB"),
@@ -34,7 +39,7 @@ _MEMORY = {
 
 
 def measurements(settings: Settings) -> list[Measurement]:
-    return [*map(_history, settings.changed), _mounting(settings.most_changed), _going_on(), _remembering()]
+    return [*map(_history, settings.changed), _starting(), _mounting(settings.most_changed), _going_on(), _remembering()]
 
 
 def _once_per_daemon(target: Target, bare: str = "") -> str:
@@ -108,6 +113,28 @@ def _bare_history(scene: Scene, count: int) -> dict[str, float]:
     found["delete"] = scene.run("rm", "-rf", work) * 1000
     found["restore"] = found["delete"] + scene.run("cp", "-a", copy, work) * 1000
     return found
+
+
+# -- what a hook pays for one command ---------------------------------------------------------------------------------
+
+
+def _starting() -> Measurement:
+    return Measurement(
+        "command", tuple(Row(title, "ms") for title in _COMMAND), "empty", datasets.empty, _start, why_not=has_history,
+        about="how long a command takes to start; in a development install, Python itself takes three times as long",
+    )  # fmt: skip
+
+
+def _start(scene: Scene) -> Mapping[str, float]:
+    def bare() -> object:
+        return scene.site.command(sys.executable, "-c", "pass")
+
+    if scene.is_bare:
+        return {title: timed(bare) for title in _COMMAND}
+    daemon, place = scene.agentfs, ["-m", str(scene.agentfs.mountpoint)]
+    return {
+        title: timed(partial(daemon.cli, *words, *([] if words == ["--version"] else place))) for title, words in _COMMAND.items()
+    }
 
 
 # -- mounting, and memory ---------------------------------------------------------------------------------------------

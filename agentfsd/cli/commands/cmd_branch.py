@@ -5,7 +5,7 @@ import click
 from agentfs_client import wire
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
-from agentfsd.cli.output import printing
+from agentfsd.cli.output import plain_lines, printing
 from agentfsd.control import status_text
 
 
@@ -24,11 +24,7 @@ def _show(branches: list[wire.Branch], as_json: bool) -> None:
     if as_json:
         printing.as_json(plain(branches))
         return
-    rows = [
-        (b.name, status_text.amount(b), str(b.processes), b.base or "(the lower)", printing.when(b.created_ns), b.id)
-        for b in branches
-    ]
-    printing.table(("branch", "changes", "processes", "from", "created", "id"), rows, spare=("id", "created"))
+    printing.table(plain_lines.BRANCH_HEADERS, plain_lines.branch_rows(branches), spare=("id", "created"))
     for line in status_text.remarks(branches):
         printing.say(line)
 

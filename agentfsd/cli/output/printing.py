@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentfs_client import wire
+from agentfsd.cli.output import plain_lines
+from agentfsd.cli.output.plain_lines import renamed as renamed
+from agentfsd.cli.output.plain_lines import when as when
 from agentfsd.control import status_text
 from agentfsd.escape import printable as printable
 from agentfsd.escape import quoted as quoted
@@ -35,18 +37,12 @@ def say_ready(text: str) -> None:
 
 def note(text: str) -> None:
     """Print one line for the user on standard error."""
-    click.echo(f"agentfsd: {printable(text)}".encode(), err=True)
+    click.echo(plain_lines.noted(text).encode(), err=True)
 
 
 def detail(text: str) -> None:
     """Print a line below a note."""
-    click.echo(f"  {printable(text)}".encode(), err=True)
-
-
-def renamed(change: wire.Renamed) -> str:
-    """Return the path of a change, after its former path if it was renamed."""
-    path = quoted(change.path_bytes) or "."
-    return f"{quoted(change.old_path_bytes)} -> {path}" if change.old_path_bytes else path
+    click.echo(plain_lines.detailed(text).encode(), err=True)
 
 
 def fail(message: str, hint: str = "") -> None:
@@ -75,10 +71,8 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, spare: Seque
         head, *body = status_text.fitting([list(headers), *map(list, rows)], width(), spare)
         _rich_table(head, body)
         return
-    lines = [tuple(header.upper() for header in headers), *(tuple(map(printable, row)) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
-    for line in lines:
-        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for line in plain_lines.aligned(headers, rows):
+        say(line)
 
 
 def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -103,11 +97,6 @@ def grid(headers: Sequence[str], rows: Sequence[Sequence[str]], *, cut: bool = F
 def width() -> int:
     """Return the columns of the terminal; 0 if the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-
-
-def when(time_ns: int) -> str:
-    """Format a point in time (nanoseconds since the epoch) as local date and time."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ns / 1e9))
 
 
 def clock(time_ns: int) -> str:

@@ -1,0 +1,69 @@
+"""The lines that commands print where the output is no terminal.
+
+It imports nothing that takes long: cli/quick_commands.py prints them, too.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from agentfsd.control import status_text
+from agentfsd.escape import printable, quoted
+
+if TYPE_CHECKING:
+    from agentfs_client import wire
+
+BRANCH_HEADERS = ("branch", "changes", "processes", "from", "created", "id")
+
+
+def noted(text: str) -> str:
+    """Return a line for the user on standard error."""
+    return f"agentfsd: {printable(text)}"
+
+
+def detailed(text: str) -> str:
+    """Return a line below a note."""
+    return f"  {printable(text)}"
+
+
+def refusal(message: str, hint: str = "") -> list[str]:
+    """Return an error as lines: one sentence, and a hint what to do."""
+    return [noted(message), *([detailed(f"hint: {hint}")] if hint else [])]
+
+
+def aligned(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table, its headers in upper case."""
+    lines = [tuple(header.upper() for header in headers), *(tuple(map(printable, row)) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headers))]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def branch_rows(branches: "Sequence[wire.Branch]") -> list[tuple[str, ...]]:
+    """Return the rows below BRANCH_HEADERS."""
+    return [
+        (b.name, status_text.amount(b), str(b.processes), b.base or "(the lower)", when(b.created_ns), b.id) for b in branches
+    ]
+
+
+def branches(listed: "Sequence[wire.Branch]") -> list[str]:
+    """Return the lines of a list of branches."""
+    return [*aligned(BRANCH_HEADERS, branch_rows(listed)), *status_text.remarks(listed)]
+
+
+def renamed(change: "wire.Renamed") -> str:
+    """Return the path of a change, after its former path if it was renamed."""
+    path = quoted(change.path_bytes) or "."
+    return f"{quoted(change.old_path_bytes)} -> {path}" if change.old_path_bytes else path
+
+
+def changed(change: "wire.Change") -> str:
+    """Return the line of a change: its letter, its path, and what a person should know before a commit."""
+    moved = "\t(the lower changed since)" if change.lower_moved else ""
+    executed = f"\t(runs on your side: {change.executed})" if change.executed else ""
+    return f"{change.status}\t{renamed(change)}{moved}{executed}"
+
+
+def when(time_ns: int) -> str:
+    """Format a point in time (nanoseconds since the epoch) as local date and time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ns / 1e9))

@@ -1,0 +1,141 @@
+"""Asks a daemon for the commands that hooks run, with Python's own modules alone: loading the client takes longer than an answer.
+
+It handles the plain cases. In every other case it returns None. The full command line then looks further, and says what is wrong.
+"""
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_FSTYPE, _OVERLAY_SOURCE = b"fuse.agentfsd", b"agentfsd-run-"  # as agentfs_host.mount_table has them
+_LENGTH = struct.Struct("<I")
+_PART_BYTES = 1 << 17
+
+
+class Record(dict[str, "Any"]):
+    """An object of a JSON reply, whose fields are attributes, too."""
+
+    def __getattr__(self, name: str) -> "Any":
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def path_bytes(self) -> bytes:
+        return self._exact("path")
+
+    @property
+    def old_path_bytes(self) -> bytes:
+        return self._exact("old_path")
+
+    def _exact(self, field: str) -> bytes:
+        raw = self[f"raw_{field}"]
+        if raw:
+            import binascii
+
+            return binascii.a2b_base64(raw)
+        return str(self[field]).encode()
+
+
+class Lost(Exception):
+    """The daemon has got the request and gave no answer."""
+
+
+def socket_of(named: str | None) -> str | None:
+    """Return the socket of the daemon that a command means: by -m, by AGENTFS_MOUNT, or by the current directory."""
+    chosen = named or os.environ.get("AGENTFS_MOUNT")
+    try:
+        path = os.path.realpath(chosen) if chosen else os.getcwd()
+        records = _records()
+        at = _mount_that_shows(path)
+    except (OSError, ValueError):
+        return None
+    if at is not None:
+        mine = [one for one in records if one["mountpoint"] == at] or [one for one in records if one["lower"] == at]
+    else:
+        places = [path] if chosen else _upwards(path)
+        found = ([one for one in records if one["lower"] == place and not one["hidden"]] for place in places)
+        mine = next(filter(None, found), [])  # a one-step daemon that nobody uses may just be ending
+    return str(mine[0]["socket"]) if len(mine) == 1 else None
+
+
+def _upwards(path: str) -> list[str]:
+    directories = [path]
+    while directories[-1] != "/":
+        directories.append(os.path.dirname(directories[-1]))
+    return directories
+
+
+def _records() -> list[dict[str, "Any"]]:
+    """Return the records of this user's daemons, as agentfs_client.registry finds them, of dead ones, too."""
+    for directory in _runtime_directories():
+        if os.path.isdir(directory) and os.lstat(directory).st_uid == os.geteuid():
+            found = []
+            for name in os.listdir(directory):
+                if name.endswith(".json"):
+                    with open(os.path.join(directory, name), "rb") as file:
+                        found.append(json.loads(file.read()))
+            return found
+    return []
+
+
+def _runtime_directories() -> list[str]:
+    chosen, xdg = os.environ.get("AGENTFS_RUNTIME_DIR"), os.environ.get("XDG_RUNTIME_DIR")
+    if chosen:
+        return [chosen]
+    of_root = ["/run/agentfsd"] if os.geteuid() == 0 else []
+    return [*of_root, *([os.path.join(xdg, "agentfsd")] if xdg else []), f"/tmp/agentfsd-{os.geteuid()}"]
+
+
+def _mount_that_shows(path: str) -> str | None:
+    """Return the mount point that shows *path*, if it is one of agentfsd's."""
+    name, best, is_ours = os.fsencode(path), b"", False
+    with open("/proc/self/mountinfo", "rb") as file:
+        for line in file:
+            left, _, right = line.partition(b" - ")
+            place = left.split(maxsplit=5)[4]
+            if b"\\" in place:
+                place = place.decode("unicode_escape").encode("latin-1")
+            if len(place) >= len(best) and (name == place or name.startswith(place.rstrip(b"/") + b"/")):
+                kind, source = right.split(maxsplit=2)[:2]
+                best, is_ours = place, kind == _FSTYPE or (kind == b"overlay" and source.startswith(_OVERLAY_SOURCE))
+    return os.fsdecode(best) if is_ours else None
+
+
+def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Record | None:
+    """Send one request to the socket *place*, and return the reply; None if nobody has got the request.
+
+    Raises:
+        Lost: The daemon ended before it answered, or did not answer within *timeout_s*, if that is not None.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(place)
+            body = json.dumps(request).encode()
+            connection.sendall(_LENGTH.pack(len(body)) + body)
+        except (OSError, ValueError):
+            return None
+        try:
+            length = _LENGTH.unpack(_receive(connection.recv, _LENGTH.size))[0]
+            reply: Record = json.loads(_receive(connection.recv, length), object_hook=Record)
+        except OSError:
+            raise Lost from None
+        return reply
+
+
+def _receive(some: Callable[[int], bytes], size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = some(min(size - len(parts), _PART_BYTES))
+        if not part:
+            raise Lost
+        parts += part
+    return bytes(parts)

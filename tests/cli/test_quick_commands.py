@@ -1,0 +1,151 @@
+"""What the quick commands print is what the full command line prints, and they load none of its libraries."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mounted import AGENTFSD, Mounted
+
+# Runs the program's entry point, and then says on a descriptor of its own which libraries were loaded.
+_ENTRY = """
+import os, sys
+from agentfsd.cli import entry
+try:
+    entry.main()
+finally:
+    os.write(int(os.environ["TELL"]), " ".join(n for n in ("click", "msgspec", "rich", "trio") if n in sys.modules).encode())
+"""
+
+
+def _quick(*arguments: str, cwd: Path, **environment: str) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run a command line as the installed program does; return what it did, and the libraries that it loaded."""
+    read, write = os.pipe()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ENTRY, *arguments], cwd=cwd, capture_output=True, text=True, check=False, pass_fds=[write],
+            env={**os.environ, **environment, "TELL": str(write)}, timeout=60,
+        )  # fmt: skip
+        os.close(write)
+        write = -1
+        return done, os.read(read, 1000).decode()
+    finally:
+        os.close(read)
+        if write >= 0:
+            os.close(write)
+
+
+def _full(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*AGENTFSD, *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+
+
+def _said(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def changed(mounted: Mounted) -> Mounted:
+    mounted.cli("branch create", "b")
+    place = mounted.subtree("b")
+    (place / "file").write_text("changed\n")
+    (place / "new file").write_text("new\n")
+    os.rename(place / "sub/inner", place / "sub/moved")
+    Path(os.fsdecode(os.fsencode(place) + b"/no\xff\nutf8")).write_text("x")
+    (place / ".git/hooks").mkdir(parents=True)
+    (place / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    (place / ".git/hooks/pre-commit").write_text("#!/bin/sh\n")
+    return mounted
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "diff b", "diff b --json", "diff --all b", "diff --own b", "branch list", "branch list --json", "diff", "diff none",
+        "snapshot create -b none", "restore none", "bind 4711 none", "unbind 1", "--version",
+    ],
+)  # fmt: skip
+def test_the_output_is_that_of_the_full_command_line(changed: Mounted, arguments: str) -> None:
+    done, loaded = _quick(*arguments.split(), cwd=changed.path)
+    assert loaded == ""
+    assert _said(done) == _said(_full(*arguments.split(), cwd=changed.path))
+    assert done.stdout or done.stderr or arguments == "diff"
+
+
+def test_status_is_that_of_the_full_command_line(changed: Mounted) -> None:
+    done, loaded = _quick("status", cwd=changed.path)
+    full = _full("status", cwd=changed.path)
+    moving = ("load", "memory", "daemon", "contents")  # lines with a time, or a number that goes up
+    assert loaded == "" and (done.returncode, done.stderr) == (0, "")
+    assert [line for line in done.stdout.splitlines() if not line.strip().startswith(moving)] == [
+        line for line in full.stdout.splitlines() if not line.strip().startswith(moving)
+    ]
+    as_json, _ = _quick("status", "--json", cwd=changed.path)
+    assert json.loads(as_json.stdout).keys() == json.loads(_full("status", "--json", cwd=changed.path).stdout).keys()
+
+
+def test_what_changes_something_does_it_once(changed: Mounted) -> None:
+    for arguments, said in [
+        ("snapshot create -b b --tag t --keep one", "snapshot one of b\n"),
+        ("branch create other --from b", "branch other made from b\n"),
+        ("restore one -b b", "b is as one\n"),
+    ]:
+        done, loaded = _quick(*arguments.split(), cwd=changed.path)
+        assert (loaded, done.returncode, done.stderr) == ("", 0, "")
+        if not arguments.startswith("restore"):
+            assert done.stdout == said
+    (found,) = [each for each in changed.json("snapshot list") if each["name"] == "one"]
+    assert found["tag"] == "t"
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        assert _quick("bind", str(sleeper.pid), "b", cwd=changed.path)[0].stdout == f"process {sleeper.pid} sees b from now on\n"
+        assert [each["pid"] for each in changed.json("bindings")] == [sleeper.pid]
+        assert _quick("unbind", str(sleeper.pid), cwd=changed.path)[0].stdout == f"process {sleeper.pid} is no longer bound\n"
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_a_command_in_a_run_means_its_own_branch(changed: Mounted) -> None:
+    script = f"{sys.executable} -c 'from agentfsd.cli import entry; entry.main()' snapshot create inside"
+    assert changed.sh("b", script).splitlines()[-1] == "snapshot inside of b"
+    assert changed.sh("b", script.replace("inside", "by-pid"), view="pid").splitlines()[-1] == "snapshot by-pid of b"
+
+
+def test_the_workspace_and_the_options_name_the_mount(changed: Mounted, tmp_path: Path) -> None:
+    wanted = _full("diff", "b", cwd=changed.path).stdout
+    for arguments, cwd, environment in [
+        (("diff", "b"), changed.lower / "sub", {}),
+        (("diff", "b", "-m", str(changed.path)), tmp_path, {}),
+        (("diff", "b", f"--mount={changed.lower}"), tmp_path, {}),
+        (("diff", "b"), tmp_path, {"AGENTFS_MOUNT": str(changed.path)}),
+    ]:
+        done, loaded = _quick(*arguments, cwd=cwd, **environment)
+        assert (loaded, done.stdout) == ("", wanted)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["diff b --stat", "diff b -- file", "restore a b c", "snapshot create --help", "bind x b", "diff -x", "branch"]
+)
+def test_other_command_lines_are_left_to_the_full_one(changed: Mounted, arguments: str) -> None:
+    done, loaded = _quick(*arguments.split(), cwd=changed.path)
+    assert "click" in loaded
+    full = _full(*arguments.split(), cwd=changed.path)
+    own_name = "python -m agentfsd.cli.main "  # in a usage line
+    assert (done.returncode, done.stdout.replace("-c ", "")) == (full.returncode, full.stdout.replace(own_name, ""))
+
+
+def test_without_a_daemon_the_full_one_says_what_is_wrong(changed: Mounted, tmp_path: Path) -> None:
+    done, loaded = _quick("status", "-m", str(tmp_path), cwd=tmp_path)
+    assert "click" in loaded and done.returncode == 1 and "is not in an agentfsd mount" in done.stderr
+    changed.kill()
+    done, loaded = _quick("branch", "list", "-m", str(changed.path), cwd=tmp_path)
+    assert "click" in loaded and done.returncode == 1 and "has died" in done.stderr
+
+
+def test_a_reader_that_has_ended_is_no_error(changed: Mounted) -> None:
+    command = f"{sys.executable} -c 'from agentfsd.cli import entry; entry.main()' diff b | true"
+    done = subprocess.run(["sh", "-c", command], cwd=changed.path, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
