@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agentfsd.cli.quick_daemon import Record
+    from agentfsd.cli.quick_daemon import JsonReply
 
 _Fields = dict[str, object]
 
@@ -33,7 +33,7 @@ class _Command:
 
     def __init__(
         self, op: str, words: Sequence[str], least: int, options: dict[str, str], flags: dict[str, str],
-        show: Callable[["Record", _Fields], None], *, repeats: bool = False, given: _Fields | None = None,
+        show: Callable[["JsonReply", _Fields], None], *, repeats: bool = False, given: _Fields | None = None,
     ) -> None:  # fmt: skip
         self.op, self.words, self.least, self.options, self.flags = op, words, least, options, flags
         self.show, self.repeats, self.given = show, repeats, given or {}
@@ -155,27 +155,27 @@ def _json(value: object) -> None:
 # -- what each command prints
 
 
-def _snapshot(reply: "Record", fields: _Fields) -> None:
+def _snapshot(reply: "JsonReply", fields: _Fields) -> None:
     _say(f"snapshot {reply.snapshot.name} of {reply.snapshot.branch}")
 
 
-def _branch(reply: "Record", fields: _Fields) -> None:
+def _branch(reply: "JsonReply", fields: _Fields) -> None:
     _say(f"branch {reply.branch.name} made from {reply.branch.base or 'the lower'}")
 
 
-def _bound(reply: "Record", fields: _Fields) -> None:
+def _bound(reply: "JsonReply", fields: _Fields) -> None:
     _say(f"process {fields['pid']} sees {fields['branch']} from now on")
 
 
-def _unbound(reply: "Record", fields: _Fields) -> None:
+def _unbound(reply: "JsonReply", fields: _Fields) -> None:
     _say(f"process {fields['pid']} is no longer bound")
 
 
-def _done(reply: "Record", fields: _Fields) -> None:
+def _done(reply: "JsonReply", fields: _Fields) -> None:
     _say(reply.message)
 
 
-def _branches(reply: "Record", fields: _Fields) -> None:
+def _branches(reply: "JsonReply", fields: _Fields) -> None:
     if _AS_JSON in fields:
         _json(reply.branches)
         return
@@ -185,7 +185,7 @@ def _branches(reply: "Record", fields: _Fields) -> None:
         _say(line)
 
 
-def _status(reply: "Record", fields: _Fields) -> None:
+def _status(reply: "JsonReply", fields: _Fields) -> None:
     if _AS_JSON in fields:
         _json(reply)
         return
@@ -194,7 +194,7 @@ def _status(reply: "Record", fields: _Fields) -> None:
     _say_ready(status_text.status(reply).rstrip("\n"))  # type: ignore[arg-type]  # it has the fields of one
 
 
-def _changes(reply: "Record", fields: _Fields) -> None:
+def _changes(reply: "JsonReply", fields: _Fields) -> None:
     if _AS_JSON in fields:
         _json(reply)
         return

@@ -18,7 +18,7 @@ _LENGTH = struct.Struct("<I")
 _PART_BYTES = 1 << 17
 
 
-class Record(dict[str, "Any"]):
+class JsonReply(dict[str, "Any"]):
     """An object of a JSON reply, whose fields are attributes, too."""
 
     def __getattr__(self, name: str) -> "Any":
@@ -109,7 +109,7 @@ def _mount_that_shows(path: str) -> str | None:
     return os.fsdecode(best) if is_ours else None
 
 
-def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Record | None:
+def ask(place: str, request: dict[str, object], timeout_s: float | None) -> JsonReply | None:
     """Send one request to the socket *place*, and return the reply; None if nobody has got the request.
 
     Raises:
@@ -125,7 +125,7 @@ def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Reco
             return None
         try:
             length = _LENGTH.unpack(_receive(connection.recv, _LENGTH.size))[0]
-            reply: Record = json.loads(_receive(connection.recv, length), object_hook=Record)
+            reply: JsonReply = json.loads(_receive(connection.recv, length), object_hook=JsonReply)
         except OSError:
             raise Lost from None
         return reply
