@@ -217,12 +217,18 @@ class PathMerger:
     def _decide_two_names(self, paths: tuple[bytes, bytes, bytes], base: Inode | None, ours: Inode, theirs: Inode) -> None:
         """Decide about a file to which each side gave a name of its own. The favoured name gets the changes of both sides."""
         path, here, there = paths
+        if {here, there} <= self._committed:  # git has merged both names: they are two files, not two names of one
+            self.outcome.steps.append(Step(there, theirs))
+            return
         if self._rules.favor not in ("ours", "theirs"):
             text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
             for name, step in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, theirs))):
                 self._conflict(name, "rename/rename", text, step)
             return
         by_them = self._rules.favor == "theirs"
+        if (here if by_them else there) in self._committed:
+            self.outcome.steps.append(Step(there, theirs))
+            return
         self._move(path, base, ours, theirs, there if by_them else here, by_them=by_them)
         self.outcome.steps += [Step(here, None)] if by_them else []
         told = {decision.path for decision in self.outcome.decided}

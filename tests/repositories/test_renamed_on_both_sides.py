@@ -66,6 +66,20 @@ def test_a_file_renamed_to_two_names_gets_the_favoured_one_and_the_lines_of_both
     assert (place / f"of-{winner}").read_text() == "".join(expected)
 
 
+@pytest.mark.parametrize("favor", ["", "ours", "theirs"])
+def test_a_new_file_that_git_has_merged_is_no_second_name(agents: Agents, favor: Literal["", "ours", "theirs"]) -> None:
+    """It looks like one where somebody has removed a similar file without a commit: the working file was left out."""
+    move(agents, "one", {"old": "of-one"}, {})
+    move(agents, "two", {}, {"of-two": edited(8, "two")})
+    (agents.work("two") / "old").unlink()
+    agents.keep("two")
+    assert agents.merge("two", into="one", rules=Rules(favor=favor)).conflicts == []
+    place = agents.work("one")
+    assert git(place, "status", "--porcelain") == ""
+    assert names(place) == ["of-one", "of-two", "other"]
+    assert ((place / "of-one").read_text(), (place / "of-two").read_text()) == ("".join(LINES), edited(8, "two"))
+
+
 def test_markers_in_a_file_renamed_to_two_names_are_told_of_both(agents: Agents) -> None:
     move(agents, "one", {"old": "of-one"}, {"of-one": edited(15, "one")})
     move(agents, "two", {"old": "of-two"}, {"of-two": edited(8, "two")})
