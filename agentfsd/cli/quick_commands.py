@@ -160,7 +160,9 @@ def _snapshot(reply: "JsonReply", fields: _Fields) -> None:
 
 
 def _branch(reply: "JsonReply", fields: _Fields) -> None:
-    _say(f"branch {reply.branch.name} made from {reply.branch.base or 'the lower'}")
+    from agentfsd.cli.output import plain_lines
+
+    _say(plain_lines.made_branch(reply.branch, str(fields.get("source", ""))))
 
 
 def _bound(reply: "JsonReply", fields: _Fields) -> None:

@@ -1,12 +1,14 @@
 """Describe branches and bindings for replies."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from agentfs_client import wire
 from agentfsd.control.change_counts import Budget, ChangeCount
 from agentfsd.control.cooperative import drive
 from agentfsd.control.handler_services import Services
 from agentfsd.control.reply_records import wire_repository
+from agentfsd.control.request_context import RequestContext
+from agentfsd.escape import quoted
 from agentfsd.metadata.rows import SnapshotRow
 from agentfsd.types import BranchInfo
 
@@ -41,6 +43,30 @@ async def wire_branches(services: Services, *, count: bool = True) -> list[wire.
     infos = [services.overlay.branches.info(branch_id) for branch_id in counts if refs.exists(branch_id)]
     taken = services.overlay.snapshots.newest()
     return [_wire(services, info, counts[info.id], busy[info.id], taken.get(info.id)) for info in infos]
+
+
+async def wire_activity(services: Services, context: RequestContext) -> list[wire.AgentActivity]:
+    """Describe what happens in each branch that the caller may know of, the branch changed last first."""
+    commands = defaultdict[str, list[str]](list)
+    for binding in wire_bindings(services):
+        if binding.command and binding.command not in commands[binding.branch]:
+            commands[binding.branch].append(binding.command)
+    if context.bound_to is None:
+        shown = await wire_branches(services)
+    else:
+        shown = [await wire_branch(services, context.branch)]
+    paths = services.audit.last_path if services.audit is not None else {}
+    return [
+        wire.AgentActivity(
+            branch=branch.name, processes=branch.processes, commands=commands[branch.name], changed=branch.changed,
+            counted=branch.counted, changed_ns=branch.changed_ns, last_path=_shown(paths.get(branch.id, b""), context),
+        )
+        for branch in sorted(shown, key=lambda branch: -branch.changed_ns)
+    ]  # fmt: skip
+
+
+def _shown(path: bytes, context: RequestContext) -> str:
+    return "" if context.hides(path) else quoted(path)
 
 
 def wire_bindings(services: Services) -> list[wire.Binding]:

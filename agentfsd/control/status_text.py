@@ -32,7 +32,7 @@ def status(reply: "wire.StatusReply", width: int = 0) -> str:
     now_ns = time.time_ns()
     why = f" ({reply.session_why})" if reply.session_why else ""
     facts = [
-        ("daemon", f"agentfsd {reply.daemon}, process {reply.pid}, up {_span(now_ns - reply.started_ns)}{_after(reply)}"),
+        ("daemon", f"agentfsd {reply.daemon}, process {reply.pid}, up {span(now_ns - reply.started_ns)}{_after(reply)}"),
         ("if killed", f"it is not started again: {reply.restarts}" if reply.restarts else ""),
         ("session", f"{reply.session}{why}{_private_mounts(reply)}"),
         ("contents", _contents(reply)),
@@ -223,10 +223,11 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _ago(now_ns: int, then_ns: int) -> str:
-    return f"{_span(now_ns - then_ns)} ago"
+    return f"{span(now_ns - then_ns)} ago"
 
 
-def _span(ns: int) -> str:
+def span(ns: int) -> str:
+    """Return a length of time in its largest unit."""
     seconds = max(0, ns // 1_000_000_000)
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:

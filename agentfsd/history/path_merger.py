@@ -217,7 +217,9 @@ class PathMerger:
     def _decide_two_names(self, paths: tuple[bytes, bytes, bytes], base: Inode | None, ours: Inode, theirs: Inode) -> None:
         """Decide about a file to which each side gave a name of its own. The favoured name gets the changes of both sides."""
         path, here, there = paths
-        if {here, there} <= self._committed:  # git has merged both names: they are two files, not two names of one
+        if (
+            here in self._committed and there in self._committed
+        ):  # git has merged both names: they are two files, not two names of one
             self.outcome.steps.append(Step(there, theirs))
             return
         if self._rules.favor not in ("ours", "theirs"):

@@ -30,8 +30,8 @@ _CHANGES = frozenset({"created", "modified", "deleted", "renamed", "attributes",
 class AuditTrail:
     """Collect records from events and write them once a second.
 
-    ``changed``: when each branch was last changed, in ns, by branch id, as far as the trail was on. ``lost``: how many records
-    could not be kept since the daemon began.
+    ``changed``: when each branch was last changed, in ns, by branch id, as far as the trail was on. ``last_path``: what was
+    changed then, likewise, since the daemon began. ``lost``: how many records could not be kept since the daemon began.
     """
 
     def __init__(self, overlay: Overlay, identify: ProcessIdentifier, path: str) -> None:
@@ -45,6 +45,7 @@ class AuditTrail:
         self._lost, self._failing = 0, False
         self._turn = trio.Lock()
         self.changed: dict[str, int] = {}
+        self.last_path: dict[str, bytes] = {}
         self.lost = 0
 
     @property
@@ -98,8 +99,10 @@ class AuditTrail:
         now_ns = time.time_ns()
         if event.kind in _CHANGES:
             self.changed[event.branch_id] = now_ns
+            self.last_path[event.branch_id] = path
         elif event.kind == "branch-deleted":
             self.changed.pop(event.branch_id, None)
+            self.last_path.pop(event.branch_id, None)
         branch = event.branch or self._name(event.branch_id)
         name = self._process(event.pid) if event.by not in (0, event.pid) else event.name
         self._waiting.append(

@@ -48,6 +48,23 @@ class OperationLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     longest_ns: int
 
 
+class AgentActivity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happens in one branch: the processes in it, and what they changed last.
+
+    ``commands`` names the commands of bound processes, each once. ``changed`` and ``counted`` are as in Branch. ``changed_ns`` is
+    the time of the last change, 0 if it is not known, and ``last_path`` what it changed, escaped for people, "" if that is not
+    known.
+    """
+
+    branch: str
+    processes: int
+    commands: list[str]
+    changed: int
+    counted: bool
+    changed_ns: int
+    last_path: str = ""
+
+
 class ProcessLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The requests of one process in one branch. ``pid`` 0 means the kernel or an unknown process. ``busy_ns`` is the time that
     the daemon spent on them.

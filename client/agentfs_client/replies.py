@@ -25,7 +25,7 @@ from agentfs_client.facts import (
     exact_path,
 )
 from agentfs_client.message import Message, tagged
-from agentfs_client.observed import KernelConnection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
+from agentfs_client.observed import AgentActivity, KernelConnection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
 
 
 class Reply(Message, frozen=True, kw_only=True):
@@ -343,6 +343,7 @@ class TopReply(Reply, frozen=True, kw_only=True, tag="top.ok"):
     read_bytes: int
     written_bytes: int
     lag_ns: int
+    agents: list[AgentActivity] = []  # of each branch; of the caller's own where it is bound
 
 
 class RefusalsReply(Reply, frozen=True, kw_only=True, tag="refusals"):

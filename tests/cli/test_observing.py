@@ -199,7 +199,8 @@ def test_status_tells_of_a_commit_that_was_interrupted(shared: Shared) -> None:
 def test_top_shows_operations_branches_and_processes(branches: Mounted) -> None:
     with working(branches, "one", BUSY):
         found = branches.json("top", "--once", "--interval", "0.5")
-        shown = branches.cli("top", "--interval", "0.3").stdout
+        shown = branches.cli("top", "--interval", "0.3", "--operations").stdout
+        agents = branches.cli("top", "--interval", "0.3").stdout
         bound = json.loads(branches.run("two", *AGENTFSD, "top", "--once", "--interval", "0.3", "--json", view="pid").stdout)
     operations = {one["name"]: one for one in found["operations"]}
     assert {"lookup", "open", "write"} <= set(operations)
@@ -210,6 +211,12 @@ def test_top_shows_operations_branches_and_processes(branches: Mounted) -> None:
     assert re.search(r"^\d+ requests/s, .* busy \d+%", shown)
     assert re.search(r"^write +\d+ +\d+ us +\d+ [um]s", shown, re.M)
     assert re.search(r"^\d+ +sh +one ", shown, re.M)
+    (activity,) = [one for one in found["agents"] if one["branch"] == "one"]
+    assert activity["changed"] > 0 and "sh" in activity["commands"] and activity["processes"] > 0
+    row = rf"^one +[a-z, .]*sh[a-z, .]* +\d+ +~?{activity['changed']} +{re.escape(activity['last_path'])} +\d+ s$"
+    assert re.search(row, agents, re.M), agents
+    assert "OPERATION" not in agents
+    assert [one["branch"] for one in bound["agents"]] == ["two"]
     assert {one["branch"] for one in bound["processes"]} <= {"two"}
     assert "write" not in {one["name"] for one in bound["operations"]}
 
@@ -229,7 +236,7 @@ def test_top_never_shows_more_than_the_screen_holds(width: int, height: int) -> 
         span_ns=2 * 10**9, operations=operations, processes=processes, read_bytes=1, written_bytes=10**9, lag_ns=10**6
     )
     console = Console(width=width, height=height, file=io.StringIO(), force_terminal=True, color_system=None)
-    console.print(cmd_top._picture(found, "busy", width, height))
+    console.print(cmd_top._picture(found, "busy", True, width, height))
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().rstrip("\n").splitlines()
     assert len(lines) <= height
@@ -248,6 +255,8 @@ def test_top_on_a_terminal_sorts_and_ends_by_keys(branches: Mounted) -> None:
         await_text(terminal, b"sorts (by busy)")
         os.write(terminal, b"s")
         await_text(terminal, b"sorts (by requests)")
+        os.write(terminal, b"o")
+        await_text(terminal, b"o shows agents")
         os.write(terminal, b"q")
         await_text(terminal, b"")
         assert process.wait(10) == 0

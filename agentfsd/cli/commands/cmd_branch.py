@@ -51,7 +51,7 @@ def create(name: str, source: str | None, named: str | None) -> None:
     """
     with client(named) as daemon:
         made = daemon.create_branch(name, source)
-    printing.say(f"branch {made.name} made from {made.base or 'the lower'}")
+    printing.say(plain_lines.made_branch(made, source))
 
 
 @branch.command("list")

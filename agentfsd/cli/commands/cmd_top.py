@@ -1,9 +1,10 @@
-"""The command `top`, which shows the daemon's work by operation, branch and process."""
+"""The command `top`, which shows what each agent does, and the daemon's work for each process or by operation."""
 
 import contextlib
 import queue
 import sys
 import threading
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _ORDERS = ("busy", "requests", "read", "written", "name")
+_COMMANDS = 3  # that are shown of a branch
 _LINES = 20  # processes shown where the output is no terminal
 _HEADERS, _SHARE, _LEAST = 6, 3, 3  # lines of headers; the share of the rest for each of the first two tables; their least rows
 _FIRST_S, _LOOK_S = 0.3, 0.1
@@ -32,11 +34,15 @@ _FIRST_S, _LOOK_S = 0.3, 0.1
 @click.option(
     "--sort", "order", type=click.Choice(_ORDERS), default="busy", show_default=True, help="The order of the processes."
 )
+@click.option("--operations", is_flag=True, help="Show the daemon's work by operation and by branch instead of the agents.")
 @click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object on a line for each measurement.")
-def top(named: str | None, interval: float, once: bool, order: str, as_json: bool) -> None:
-    """Show what the daemon is doing, and for which processes.
+def top(named: str | None, interval: float, once: bool, order: str, operations: bool, as_json: bool) -> None:
+    """Show what each agent is doing, and the load of each process.
 
-    The tables show requests, their times and bytes by operation, branch and process. Keys: q quits, s changes the order.
+    The first table shows each branch, the one that changed last first: the commands in it, how many changes it has, which file
+    was changed last, and how long ago. The second table shows requests and bytes of each process. Keys: q quits, s changes the
+    order, o shows the daemon's work by operation and by branch, and the agents again.
+
     "busy" is the share of the time in which a process waits for requests; over several processes it can exceed 100%. A process
     without a number is the kernel, or has ended. Requests that the kernel answers from its caches, and data that programs read
     and write past the daemon, are not counted. --json prints measurements until you end it, unless you give --once.
@@ -51,9 +57,9 @@ def top(named: str | None, interval: float, once: bool, order: str, as_json: boo
         if as_json:
             _print_json(daemon, interval, once)
         elif once or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            _say(daemon.top(interval), order)
+            _say(daemon.top(interval), order, operations)
         else:
-            _live(daemon, interval, order)
+            _live(daemon, interval, order, operations)
 
 
 def _print_json(daemon: ControlClient, interval: float, once: bool) -> None:
@@ -64,17 +70,20 @@ def _print_json(daemon: ControlClient, interval: float, once: bool) -> None:
             return
 
 
-def _say(reply: wire.TopReply, order: str) -> None:
+def _say(reply: wire.TopReply, order: str, operations: bool) -> None:
     printing.say(_headline(reply))
     printing.say()
-    printing.table(_OPERATIONS, _operations(reply))
-    printing.say()
-    printing.table(_BRANCHES, _branches(reply))
+    if operations:
+        printing.table(_OPERATIONS, _operations(reply))
+        printing.say()
+        printing.table(_BRANCHES, _branches(reply))
+    else:
+        printing.table(_AGENTS, _agents(reply))
     printing.say()
     printing.table(_PROCESSES, _processes(reply, order)[:_LINES])
 
 
-def _live(daemon: ControlClient, interval: float, order: str) -> None:
+def _live(daemon: ControlClient, interval: float, order: str, operations: bool) -> None:
     """Show measurements until q or Ctrl-C. Another thread asks the daemon, so that keys work at once."""
     from rich.console import Console
     from rich.live import Live
@@ -101,20 +110,19 @@ def _live(daemon: ControlClient, interval: float, order: str) -> None:
                 shown, key = came, key or "new"
             if key == "s":
                 order = _ORDERS[(_ORDERS.index(order) + 1) % len(_ORDERS)]
+            operations ^= key == "o"
             if key and shown is not None:
-                live.update(_picture(shown, order, console.width, console.height), refresh=True)
+                live.update(_picture(shown, order, operations, console.width, console.height), refresh=True)
 
 
-def _picture(reply: wire.TopReply, order: str, width: int, height: int) -> "RenderableType":
+def _picture(reply: wire.TopReply, order: str, by_operation: bool, width: int, height: int) -> "RenderableType":
     """Render the first rows of each table, as many as fit on the screen."""
     from rich.console import Group
     from rich.text import Text
 
     headline = Text(_headline(reply), style="bold")
-    operations, branches = _operations(reply), _busiest(_branches(reply))
     room = height - _HEADERS - 1 - len(headline.plain) // width
     above = max(_LEAST, room // _SHARE)
-    shown = min(len(operations), above) + min(len(branches), above)
 
     def table(headers: tuple[str, ...], rows: list[list[str]], most: int, spare: tuple[str, ...]) -> "RenderableType":
         if len(rows) > most:
@@ -123,12 +131,20 @@ def _picture(reply: wire.TopReply, order: str, width: int, height: int) -> "Rend
         fitted = status_text.fitting([list(headers), *rows], width, spare)
         return printing.grid(fitted[0], fitted[1:], cut=True)
 
+    if by_operation:
+        operations, branches = _operations(reply), _busiest(_branches(reply))
+        shown = min(len(operations), above) + min(len(branches), above)
+        tables = [table(_OPERATIONS, operations, above, ("p50", "longest")), Text()]
+        tables += [table(_BRANCHES, branches, above, ("read", "written")), Text()]
+    else:
+        agents = _agents(reply)
+        shown = min(len(agents), 2 * above)
+        tables = [table(_AGENTS, agents, 2 * above, ("commands", "processes", "changes")), Text()]
+    other = "agents" if by_operation else "operations"
     return Group(
-        headline,
-        table(_OPERATIONS, operations, above, ("p50", "longest")), Text(),
-        table(_BRANCHES, branches, above, ("read", "written")), Text(),
+        headline, *tables,
         table(_PROCESSES, _processes(reply, order), max(_LEAST, room - shown), ("read", "written", "requests/s", "pid")),
-        Text(f"q ends this, s sorts (by {order}); {reply.span_ns / 1e9:.1f} s", style="dim", no_wrap=True),
+        Text(f"q ends this, s sorts (by {order}), o shows {other}; {reply.span_ns / 1e9:.1f} s", style="dim", no_wrap=True),
     )  # fmt: skip
 
 
@@ -142,9 +158,31 @@ def _headline(reply: wire.TopReply) -> str:
     )
 
 
+_AGENTS = ("branch", "commands", "processes", "changes", "last file", "idle")
 _OPERATIONS = ("operation", "requests/s", "p50", "p99", "longest")
 _BRANCHES = ("branch", "requests/s", "read", "written", "busy")
 _PROCESSES = ("pid", "command", "branch", "requests/s", "read", "written", "busy")
+
+
+def _agents(reply: wire.TopReply) -> list[list[str]]:
+    now_ns = time.time_ns()
+    return [
+        [
+            agent.branch,
+            printing.printable(", ".join(agent.commands[:_COMMANDS])) + (", ..." if len(agent.commands) > _COMMANDS else "")
+            or "-",
+            str(agent.processes) if agent.processes else "-",
+            f"{'' if agent.counted else '~'}{agent.changed}",
+            agent.last_path or "-",
+            status_text.span(now_ns - agent.changed_ns) if agent.changed_ns else "-",
+        ]
+        for agent in reply.agents
+    ]
+
+
+def _listed(commands: list[str]) -> str:
+    more = ["..."] if len(commands) > _COMMANDS else []
+    return printing.printable(", ".join([*commands[:_COMMANDS], *more]))
 
 
 def _operations(reply: wire.TopReply) -> list[list[str]]:

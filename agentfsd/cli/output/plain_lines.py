@@ -51,6 +51,13 @@ def branches(listed: "Sequence[wire.Branch]") -> list[str]:
     return [*aligned(BRANCH_HEADERS, branch_rows(listed)), *status_text.remarks(listed)]
 
 
+def made_branch(made: "wire.Branch", source: str | None) -> str:
+    """Say what a new branch was made from. *source*: the ref that the user named, if any; without changes it shows the lower."""
+    if source and not made.base:
+        return f"branch {made.name} made from {source}, which has no changes: it shows the lower"
+    return f"branch {made.name} made from {made.base or 'the lower'}"
+
+
 def renamed(change: "wire.Renamed") -> str:
     """Return the path of a change, after its former path if it was renamed."""
     path = quoted(change.path_bytes) or "."

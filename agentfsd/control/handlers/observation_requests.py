@@ -16,6 +16,7 @@ from agentfsd.control.authorization import (
     everybody,
     own_branch,
 )
+from agentfsd.control.branch_listing import wire_activity
 from agentfsd.control.daemon_status import status
 from agentfsd.control.event_stream import EventWatcher, stream
 from agentfsd.control.handler_services import Services
@@ -55,12 +56,13 @@ async def top(services: Services, request: wire.Top, context: RequestContext) ->
     finally:
         profile.stop()
     rows = profile.rows()
+    span_ns = time.monotonic_ns() - began_ns
     return wire.TopReply(
-        span_ns=time.monotonic_ns() - began_ns,
+        span_ns=span_ns,
         operations=[_wire_operation(*item) for item in sorted(profile.times.items(), key=lambda item: -item[1].count)],
         processes=[_wire_process(row, services.identify.branch_name(row.who.branch_id)) for row in rows],
         read_bytes=sum(row.read_bytes for row in rows), written_bytes=sum(row.written_bytes for row in rows),
-        lag_ns=int(services.traffic.lags_s[-1] * 1e9),
+        lag_ns=int(services.traffic.lags_s[-1] * 1e9), agents=await wire_activity(services, context),
     )  # fmt: skip
 
 
