@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from agentfsd.cli.quick_daemon import JsonReply
 
 _Fields = dict[str, object]
+_lines: list[bytes] = []  # what is to be printed: nothing is, before all of it is known
 
+VERSION = 1  # of the protocol: agentfs_client.message has it
 _AS_JSON = "json"  # a field that is not sent
 _PATIENCE_S = 2.0  # a daemon that has not told its status by then may hang: the full command line says so
 
@@ -84,7 +86,12 @@ def run(arguments: Sequence[str]) -> int | None:
     place = quick_daemon.socket_of(mount)
     if place is None or not _made_fit(fields):
         return None
-    request = {"op": command.op, **command.given, **{name: value for name, value in fields.items() if name != _AS_JSON}}
+    request = {
+        "op": command.op,
+        "version": VERSION,
+        **command.given,
+        **{name: value for name, value in fields.items() if name != _AS_JSON},
+    }
     try:
         reply = quick_daemon.ask(place, request, _PATIENCE_S if command.op == "status" else None)
     except quick_daemon.Lost:
@@ -95,6 +102,17 @@ def run(arguments: Sequence[str]) -> int | None:
         return _refused(reply.message, reply.hint)
     try:
         command.show(reply, fields)
+    except (AttributeError, KeyError):  # a daemon of another version leaves a field out
+        if command.repeats:
+            _lines.clear()
+            return None
+        raise
+    return _write()
+
+
+def _write() -> int:
+    try:
+        sys.stdout.buffer.write(b"".join(_lines))
         sys.stdout.flush()
     except BrokenPipeError:  # the program that reads our output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -106,7 +124,7 @@ def _version() -> int:
     from agentfsd import __version__
 
     _say_ready(f"agentfsd, version {__version__}")
-    return 0
+    return _write()
 
 
 def _made_fit(fields: _Fields) -> bool:
@@ -139,11 +157,11 @@ def _lost() -> int:
 def _say(text: str) -> None:
     from agentfsd.escape import printable
 
-    sys.stdout.buffer.write(printable(text).encode() + b"\n")
+    _lines.append(printable(text).encode() + b"\n")
 
 
 def _say_ready(text: str) -> None:
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape") + b"\n")
+    _lines.append(text.encode("utf-8", "surrogateescape") + b"\n")
 
 
 def _json(value: object) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client.message import PROTOCOL_VERSION
+from agentfsd.cli import quick_commands, quick_daemon
 from tests.mounted import AGENTFSD, Mounted
 
 # Runs the program's entry point, and then says on a descriptor of its own which libraries were loaded.
@@ -143,6 +145,17 @@ def test_without_a_daemon_the_full_one_says_what_is_wrong(changed: Mounted, tmp_
     changed.kill()
     done, loaded = _quick("branch", "list", "-m", str(changed.path), cwd=tmp_path)
     assert "click" in loaded and done.returncode == 1 and "has died" in done.stderr
+
+
+def test_they_speak_the_protocol_of_the_client() -> None:
+    assert quick_commands.VERSION == PROTOCOL_VERSION
+
+
+def test_a_reply_of_another_version_is_left_to_the_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = quick_daemon.JsonReply(op="branches", branches=[quick_daemon.JsonReply(name="b")])
+    monkeypatch.setattr(quick_daemon, "socket_of", lambda named: "/socket")
+    monkeypatch.setattr(quick_daemon, "ask", lambda *arguments: reply)
+    assert quick_commands.run(["branch", "list"]) is None
 
 
 def test_a_reader_that_has_ended_is_no_error(changed: Mounted) -> None:
