@@ -78,20 +78,17 @@ def run(arguments: Sequence[str]) -> int | None:
     if command is None or not all(map(str.isprintable, arguments)) or sys.stdout.isatty() or os.environ.get("AGENTFS_DEBUG"):
         return None
     asked = command.fields(rest)
-    if asked is None:
-        return None
+    return None if asked is None or not _made_fit(asked[0]) else _carry_out(command, *asked)
+
+
+def _carry_out(command: _Command, fields: _Fields, mount: str | None) -> int | None:
     from agentfsd.cli import quick_daemon
 
-    fields, mount = asked
     place = quick_daemon.socket_of(mount)
-    if place is None or not _made_fit(fields):
+    if place is None:
         return None
-    request = {
-        "op": command.op,
-        "version": VERSION,
-        **command.given,
-        **{name: value for name, value in fields.items() if name != _AS_JSON},
-    }
+    request = {"op": command.op, "version": VERSION} | command.given | fields
+    request.pop(_AS_JSON, None)
     try:
         reply = quick_daemon.ask(place, request, _PATIENCE_S if command.op == "status" else None)
     except quick_daemon.Lost:
