@@ -169,6 +169,16 @@ def test_a_terminal_shows_colour_and_obeys_nothing_in_the_files(branch: Mounted)
     assert b"\x1b[1mdiff --git" in raw(branch, "-p", "one", "--color=always")
 
 
+def test_a_terminal_shows_letters_in_colour_and_no_encoded_content(branch: Mounted) -> None:
+    (branch.subtree("one") / "blob").write_bytes(bytes(range(256)))
+    shown = on_terminal(branch, "one", "--", "blob", "file")
+    assert b"\x1b[32mA\x1b[0m\tblob\n" in shown and b"\x1b[33mM\x1b[0m\tfile\n" in shown
+    assert on_terminal(branch, "one", NO_COLOR="1") == raw(branch, "one")
+    patch = on_terminal(branch, "-p", "one", "--color=never", "--", "blob")
+    assert patch.endswith(b"\nBinary file, 0 -> 256 bytes\n") and b"literal" not in patch
+    assert b"\nliteral 256\n" in raw(branch, "-p", "one", "--", "blob")
+
+
 def test_what_is_longer_than_the_screen_goes_through_a_pager(branch: Mounted) -> None:
     (branch.subtree("one") / "file").write_text("".join(f"{number}\n" for number in range(5000)))
     arguments = ("-p", "one", "--", "file")

@@ -12,7 +12,7 @@ from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Failure, WithPaths, converse, json_option, mount_option, plain, refusals
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.connect.home_layer import HomeLayer, wire_changes
-from agentfsd.cli.output import diff_views, pager, plain_lines, printing, progress_bar
+from agentfsd.cli.output import diff_views, pager, printing, progress_bar
 from agentfsd.control import status_text
 from agentfsd.history.home_changes import HomeChange
 
@@ -164,4 +164,5 @@ def _show_changes(reply: wire.ChangesReply, form: _Form) -> None:
         return
     for repository in reply.repositories:
         printing.note(status_text.in_repository(repository.path_bytes, repository.sentence))
-    pager.show(map(plain_lines.changed, changes), wanted=form.paged)
+    colour = diff_views.wants_colour(form.colour)
+    pager.show((diff_views.changed(change, colour) for change in changes), wanted=form.paged)

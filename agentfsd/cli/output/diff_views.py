@@ -5,9 +5,12 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 
-from agentfs_client import wire
-from agentfsd.cli.output import pager, printing
+import click
 
+from agentfs_client import wire
+from agentfsd.cli.output import pager, plain_lines, printing
+
+_LETTERS = {"A": "green", "D": "red", "R": "cyan"}  # yellow for the others
 _BAR_SHARE = 3 / 8  # of the width, at least, where names are long
 _PIPE_COLUMNS = 80
 _MOVED = "the lower changed since"
@@ -18,6 +21,12 @@ def wants_colour(choice: str) -> bool:
     if choice != "auto":
         return choice == "always"
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def changed(change: wire.Change, colour: bool) -> str:
+    """Return the line of a change."""
+    line = plain_lines.changed(change)
+    return click.style(line[:1], fg=_LETTERS.get(change.status, "yellow")) + line[1:] if colour else line
 
 
 def show_patches(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
@@ -44,7 +53,14 @@ def _patch_lines(patches: Sequence[wire.FilePatch], colour: bool) -> Iterator[st
 
     yield from map(paint.note, _notes(patches)) if colour else _notes(patches)
     for patch in patches:
-        yield from paint.coloured(patch.patch, patch.path_bytes) if colour else paint.plain(patch.patch)
+        shown = _without_binary(patch) if sys.stdout.isatty() else patch.patch
+        yield from paint.coloured(shown, patch.path_bytes) if colour else paint.plain(shown)
+
+
+def _without_binary(patch: wire.FilePatch) -> bytes:
+    """Return a patch for people: it says how large a binary file was and is, in the place of its encoded content."""
+    head, found, _ = patch.patch.partition(b"GIT binary patch\n")
+    return head + f"Binary file, {_bytes(patch)}\n".encode() if found and patch.is_binary else patch.patch
 
 
 def show_stat(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
