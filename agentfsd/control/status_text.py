@@ -164,7 +164,12 @@ def _branches(reply: "wire.StatusReply", now_ns: int, width: int) -> list[str]:
 
 
 def amount(branch: "wire.Branch") -> str:
-    """Return how many changes a branch has; with "~" before it if that is only how many are stored."""
+    """Return how many changes a branch has; with "~" before it if that is only how many are stored.
+
+    A branch without changes that was committed says so: nobody needs to look whether its work is in the real directory.
+    """
+    if not branch.changed and branch.committed_ns:
+        return "0, committed"
     return f"{'' if branch.counted else '~'}{branch.changed}"
 
 

@@ -20,6 +20,8 @@ from agentfsd.metadata.rows import BranchRow
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import DEFAULT_BRANCH, BranchInfo
 
+_COMMITTED = "committed into the lower "  # and a branch id: the key of the time, in ns
+
 
 class Branches:
     """The branches of one overlay.
@@ -114,9 +116,19 @@ class Branches:
     def _delete(self, tx: Transaction, row: BranchRow) -> None:
         """Delete a branch's row in the open transaction. The caller detaches its tree after the transaction."""
         layer_rows.delete_branch(self._state.store, row.id)
+        self._state.store.drop_value(_COMMITTED + row.id)
         tx.put(self._state.branches, row.id, None)
         self._state.unmark_temporary(tx, row.id)
         self._layers.release(tx, row.head, row.base_layer)
+
+    def note_commit(self, branch_id: str) -> None:
+        """Note that a branch is committed into the lower now."""
+        with self._state.store.transaction():
+            self._state.store.put_value(_COMMITTED + branch_id, str(time.time_ns()))
+
+    def committed_ns(self, branch_id: str) -> int:
+        """Return when a branch was last committed into the lower, in ns; 0 if it never was."""
+        return int(self._state.store.value(_COMMITTED + branch_id) or 0)
 
     def ids(self) -> list[str]:
         """Return the id of every branch, oldest first."""

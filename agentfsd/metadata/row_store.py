@@ -244,6 +244,10 @@ class Store:
         """Store a value of the state directory."""
         self.db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value))
 
+    def drop_value(self, key: str) -> None:
+        """Forget a value of the state directory."""
+        self.db.execute("DELETE FROM fact WHERE key = ?", (key,))
+
     def next_id(self, name: str) -> int:
         """Return a number never handed out before, even after a crash. Call it inside or outside a transaction."""
         value, limit = self._next.get(name, (0, 0))

@@ -49,7 +49,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     then the number of stored changes, which may be higher. ``repositories`` says what was committed with git since then.
     ``last`` is the id of the newest snapshot in its history, or of the snapshot it was created from, or "". ``last_name`` and
     ``last_ns`` are the name and time of the newest snapshot that was taken of it, "" and 0 if there is none. ``changed_ns`` is
-    the time of the last change in the branch, 0 if it is not known.
+    the time of the last change in the branch, 0 if it is not known, and ``committed_ns`` that of its last commit into the real
+    directory, 0 if there was none.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     last_name: str = ""
     last_ns: int = 0
     changed_ns: int = 0
+    committed_ns: int = 0
 
 
 class BranchSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

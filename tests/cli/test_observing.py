@@ -193,6 +193,18 @@ def test_status_tells_of_a_commit_that_was_interrupted(shared: Shared) -> None:
     assert (mounted.lower / "committed").read_text() != "theirs"
 
 
+def test_a_branch_that_is_all_committed_says_so(branches: Mounted) -> None:
+    (branches.subtree("one") / "made").write_text("x")
+    branches.cli("commit", "one")
+    rows = {line.split()[0]: line for line in branches.cli("branch list").stdout.splitlines()}
+    assert re.match(r"one +0, committed +\d", rows["one"]) and re.match(r"two +0 +\d", rows["two"])
+    (branches.subtree("one") / "more").write_text("x")
+    assert re.search(r"^one +1 ", branches.cli("status").stdout, re.M)
+    branches.cli("branch create", "next", "--from", "two")
+    assert branches.json("branch list")[-1]["committed_ns"] == 0
+    branches.cli("branch delete", "next")
+
+
 # -- top
 
 
