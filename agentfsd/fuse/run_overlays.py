@@ -26,10 +26,11 @@ from agentfsd.linux import home_layers
 from agentfsd.linux.branch_overlays import OverlayPlan
 from agentfsd.linux.paused_processes import PausedProcesses
 from agentfsd.metadata import layer_rows
-from agentfsd.overlayfs import branch_overlay
-from agentfsd.overlayfs.branch_overlay import BranchOverlay, NotOurs
+from agentfsd.overlayfs import branch_overlay, run_record
+from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.layer_writer import CannotBeLayer
+from agentfsd.overlayfs.run_record import NotOurs
 from agentfsd.process.kept_descriptors import KeptDescriptors
 from agentfsd.state.state_directory import RUN_OVERLAY, StateDirectory, path_digest
 from agentfsd.types import CONTROL_DIR, BranchView
@@ -147,9 +148,9 @@ class RunOverlays:
     def _resume(self, place: str) -> None:
         if _ASIDE in os.path.basename(place):
             return
-        record = branch_overlay.read_record(place)
+        record = run_record.read_record(place)
         if record is None or not os.path.isdir(os.path.join(place, "upper")):  # it has ended, or has not begun
-            branch_overlay.remove_run(place)
+            run_record.remove_run(place)
             return
         if not self._overlay.refs.exists(record.branch):
             raise NotOurs("the branch is gone")
