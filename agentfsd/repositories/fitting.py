@@ -26,7 +26,8 @@ from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
 from agentfsd.repositories.joining import Joiner
 from agentfsd.repositories.merge_obstacles import command_in, find_obstacles
 from agentfsd.repositories.reading import GitDatabase
-from agentfsd.repositories.workshop import FEW, GitFailed, aside
+from agentfsd.repositories.work_aside import aside
+from agentfsd.repositories.workshop import FEW, GitFailed
 
 Changes = Mapping[bytes, EntryPair]
 Progress = tuple[int, int, str]

@@ -13,7 +13,8 @@ from agentfsd.repositories.gathering import bundle_of, lower_objects, workplace
 from agentfsd.repositories.git_database_paths import Finder, is_internal
 from agentfsd.repositories.merge_attributes import by_repository
 from agentfsd.repositories.reading import GitDatabase
-from agentfsd.repositories.workshop import GitFailed, Workshop, aside
+from agentfsd.repositories.work_aside import aside
+from agentfsd.repositories.workshop import GitFailed, Workshop
 
 MOST_COMMITS = 10  # that are named
 
