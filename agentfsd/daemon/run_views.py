@@ -6,7 +6,7 @@ import logging
 from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_connections import BranchConnections
 from agentfsd.fuse.mount import IO_MODES, OVERLAY
-from agentfsd.fuse.native.native_session import Unsupported
+from agentfsd.fuse.native.handshake import Unsupported
 from agentfsd.fuse.run_overlays import RunOverlays
 from agentfsd.types import BranchView
 
