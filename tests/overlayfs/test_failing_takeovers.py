@@ -88,7 +88,7 @@ def test_a_file_that_a_failed_takeover_has_changed_and_then_removed_is_as_before
         assert data.read(inode, 99, 0) == b"one\n"
         data.release(inode)
     assert workspace.in_branch()[b"/kept"].content == b"one\n"
-    assert not workspace.tree.doomed
+    assert not workspace.tree.doomed.numbers()
     workspace.look()
     workspace.check()
 
