@@ -193,7 +193,7 @@ def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None
         save(tx, inode)
         link_in(tx, directory, name, inode)
         tree.adopt(inode)
-    tree.let_go_of_doomed(number)
+    tree.doomed.let_go(number)
 
 
 @retry_with_reserve

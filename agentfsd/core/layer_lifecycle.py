@@ -186,7 +186,7 @@ class Layers:
             Whether more may be left.
         """
         open_objects = {inode.content for tree in self._state.replaced for inode in tree.loaded()}
-        return reap.step(self._state.store, self._state.backstore, limit, open_objects | self._state.parts.doomed.keys())
+        return reap.step(self._state.store, self._state.backstore, limit, open_objects | self._state.parts.doomed.numbers())
 
     def reap_in_steps(self) -> Generator[tuple[int, int, str], None, None]:
         """Free all garbage in steps.

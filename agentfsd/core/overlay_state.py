@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from agentfsd.core import lent_branches
 from agentfsd.core.copyup_settings import CopyUpSettings
+from agentfsd.core.doomed_contents import DoomedContents
 from agentfsd.core.ids import IdMaker
 from agentfsd.core.overlay_events import OverlayEvents
 from agentfsd.core.tree import Parts, Tree
@@ -78,7 +79,7 @@ def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState
     branches = {row.id: row for row in layer_rows.branches(store)}
     loans = [loan for branch_id in branches if (loan := lent_branches.find(store, branch_id)) is not None]
     return OverlayState(
-        Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpSettings(store), events, Counter()),
+        Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpSettings(store), events, DoomedContents(backstore)),
         events,
         branches,
         {row.id: row for row in layer_rows.snapshots(store)},

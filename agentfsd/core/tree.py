@@ -8,7 +8,6 @@ import contextlib
 import errno
 import os
 import stat
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
@@ -17,6 +16,7 @@ import msgspec
 
 from agentfsd.core import git_directories
 from agentfsd.core.copyup_settings import CopyUpSettings
+from agentfsd.core.doomed_contents import DoomedContents
 from agentfsd.core.inode import NO_LOWER, ROOT_ID, LowerIdentity
 from agentfsd.metadata import chain_rows, origin_rows
 from agentfsd.metadata.prefetch import Prefetch
@@ -145,7 +145,7 @@ class Inode:
     def __del__(self) -> None:
         self.release_files()
         if self.doomed:
-            self.tree.remove_doomed(self.doomed)
+            self.tree.doomed.remove(self.doomed)
 
 
 class TreeEvents(Protocol):
@@ -181,7 +181,7 @@ class Parts(NamedTuple):
     root_dev: int
     copyup_settings: CopyUpSettings
     events: TreeEvents
-    doomed: Counter[int]  # content objects of files without names, which processes may have open: not to be removed yet
+    doomed: DoomedContents
 
 
 class Tree:
@@ -375,33 +375,19 @@ class Tree:
     def doom(self, inode: Inode, number: int) -> None:
         """Let a content object live as long as the Inode that has it. A row says already that it is garbage."""
         if inode.doomed:
-            self.remove_doomed(inode.doomed)
-        self.doomed[number] += 1
+            self.doomed.remove(inode.doomed)
+        self.doomed.hold(number)
         whole = self.store.whole
         if whole is None:
             inode.anonymous, inode.content, inode.doomed = True, 0, number
             return
         whole.set(inode, anonymous=True, content=0, doomed=number)  # until it ends, it keeps the Inode, and so the content
-        whole.when_undone(lambda: self.let_go_of_doomed(number))
+        whole.when_undone(lambda: self.doomed.let_go(number))
 
     def forget(self, inode_ids: Iterable[int]) -> None:
         """Forget inodes whose rows a failed transaction has taken back: their numbers will be given to others."""
         for number in inode_ids:
             self._by_id.pop(number, None)
-
-    def remove_doomed(self, number: int) -> None:
-        """Remove such an object, if nobody else has it. The next start does it if this fails, or does not happen."""
-        if not self.let_go_of_doomed(number):
-            with contextlib.suppress(OSError):
-                self.backstore.remove(number)
-
-    def let_go_of_doomed(self, number: int) -> int:
-        """Count a user of such an object less; return how many are left."""
-        self.doomed[number] -= 1
-        if self.doomed[number] > 0:
-            return self.doomed[number]
-        del self.doomed[number]
-        return 0
 
     def find_stored(self, inode_id: int) -> Inode | None:
         """Return a stored inode; None if it has no name left in this tree."""

@@ -4,7 +4,6 @@ The command line starts it with its config on one descriptor; it reports once, o
 """
 
 import contextlib
-import errno
 import logging
 import logging.handlers
 import os
@@ -32,19 +31,20 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.service import ControlService
 from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
-from agentfsd.daemon import inheritance, settings_file
+from agentfsd.daemon import inheritance
+from agentfsd.daemon.housekeeping import Housekeeping, follow_forks
 from agentfsd.daemon.inheritance import Inheritance
 from agentfsd.daemon.maintenance import Maintenance
 from agentfsd.daemon.observation import Observation
+from agentfsd.daemon.run_views import RunViews
+from agentfsd.daemon.settings_reading import SettingsReading
 from agentfsd.daemon.shutdown import MountShutdown
 from agentfsd.daemon.state_contents import StateContents
 from agentfsd.daemon.succession import Succession
-from agentfsd.domain_errors import Refusal
 from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.home_mounts import HomeMounts
-from agentfsd.fuse.mount import IO_MODES, OVERLAY, FuseMount
+from agentfsd.fuse.mount import FuseMount
 from agentfsd.fuse.native import descriptor_ioctl, fuse_device
-from agentfsd.fuse.native.native_session import Unsupported
 from agentfsd.fuse.run_overlays import RunOverlays
 from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.handoff.descriptor_mounts import DescriptorMounts
@@ -53,24 +53,19 @@ from agentfsd.linux import mounts
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.database_refusals import unreadable
-from agentfsd.process import apart, descriptors, installed_code, readiness
+from agentfsd.process import apart, descriptors, readiness
 from agentfsd.process.readiness import Readiness
 from agentfsd.process.service_manager import ServiceManager
 from agentfsd.state import daemon_records, state_directory
 from agentfsd.state.daemon_config import DaemonConfig
-from agentfsd.state.home_layer_store import HomeLayerStore, aside
+from agentfsd.state.home_layer_store import HomeLayerStore
 from agentfsd.telemetry.process_identity import ProcessIdentifier
-from agentfsd.types import BranchView
 
 log = logging.getLogger("agentfsd")
 
-_REAP_EVERY_S = 0.5
-_FORKS_EVERY_S = 0.04  # most systems let an ordinary user have 450 process events wait: as many as 225 processes
-_REAP_AGAIN_S = 10.0  # after a failure
 _FLUSH_TIMEOUT_S = 30
 _READY_TIMEOUT_S = 30
 _LOOK_AT_ROOM_S = 1.0
-_SETTINGS_TIMEOUT_S = 5.0
 _LOWER, _COVERED, _CONTROL, _DOORWAY = "lower", "covered", "control.socket", "doorway.socket"  # names of kept descriptors
 
 
@@ -117,7 +112,6 @@ class Daemon:
                 shutdown=self.ending.ask,
                 restart=self._restart,
                 measure=self.measure,
-                open_view=self.open_view,
                 identify=ProcessIdentifier(self.bindings, self.overlay),
                 questions=self.questions,
             )
@@ -157,15 +151,18 @@ class Daemon:
             descriptor_ioctl=descriptor_ioctl.TELL,
             homes=self.homes,
             runs=self.overlays,
+            open_view=RunViews(self.mount.runs, self.overlays, prefers_overlays=config.hidden and os.geteuid() == 0).open,
         )
         self.mount.connections.questions = self.questions
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self.observation = Observation(
             self.overlay, self.bindings, self.service, self.mount, self.overlays, self.state.audit, self.measure
         )
+        self.settings = SettingsReading(
+            config.settings, self.overlay, self.forwarding, self.observation, self.manager, self._status, self._restart
+        )
         self._hangup_ends = descriptors.has_terminal()
         self._is_ready = self._told_to_end = False
-        self._reading = trio.CapacityLimiter(1)  # a limiter of its own: a read that hangs takes no thread from others
 
     def _open_lower(self, config: DaemonConfig) -> HostLower:
         """Open the lower; where the mount of the daemon before covers it, by the descriptors that it has left."""
@@ -205,7 +202,7 @@ class Daemon:
 
     def begin(self) -> None:
         """Mount, or go on with the mount of the daemon before. OSError when that is refused or the settings are invalid."""
-        self._read_settings()
+        self.settings.read()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._remember)
         self.homes.prepare()
@@ -264,37 +261,6 @@ class Daemon:
 
     # -- what requests need of the daemon
 
-    @property
-    def _prefers_overlays(self) -> bool:
-        """Whether `run --io auto` takes an overlay: in a one-step run nobody else looks at the branch meanwhile.
-
-        Not for an ordinary user: there the kernel cannot rename directories of the lower, and git mv, for one, would fail.
-        """
-        return self.config.hidden and os.geteuid() == 0
-
-    async def open_view(self, branch_id: str, io: str) -> BranchView:
-        """Mount one branch for a run. Refusal when the kernel does not support the requested mode."""
-        if io not in IO_MODES:
-            raise Refusal(errno.EINVAL, "bad-io", f"there is no way {io!r} to carry data", f"there are {', '.join(IO_MODES)}")
-        if io == OVERLAY and self.mount.runs.is_in_use(branch_id):
-            raise Refusal(
-                errno.EBUSY, "no-overlay", "another run uses the branch in another way", "wait for it, or leave out --io overlay"
-            )
-        if self.overlays.has(branch_id) and io not in ("auto", OVERLAY):
-            hint = "wait for it, or leave out --io"
-            raise Refusal(errno.EBUSY, "branch-as-overlay", "another run uses the branch as an overlay", hint)
-        if io == OVERLAY or (io == "auto" and self.overlays.has(branch_id)):
-            return await self.overlays.open(branch_id)
-        if io == "auto" and self._prefers_overlays and not self.mount.runs.is_in_use(branch_id):
-            try:
-                return await self.overlays.open(branch_id)
-            except Refusal as exc:
-                log.info("branch %s is not shown as an overlay: %s", branch_id, exc.strerror)
-        try:
-            return await self.mount.runs.open(branch_id, io)
-        except Unsupported as exc:
-            raise Refusal(errno.EPROTO, "no-native-session", str(exc), "--io is for kernels that can do this") from exc
-
     async def flush(self, branch_id: str | None = None) -> None:
         """Have the kernel write back the dirty pages of files that are mapped for writing. *branch_id* None: of every branch."""
         await self.mount.flush_mapped(branch_id)
@@ -332,8 +298,8 @@ class Daemon:
             listener = listen(self.state.socket, self._former_socket)
             self.kept.keep(_CONTROL, listener.socket.fileno())
             nursery.start_soon(self.server.serve, listener)
-            nursery.start_soon(self._reap)
-            nursery.start_soon(self._follow_forks)
+            nursery.start_soon(self._housekeeping().run)
+            nursery.start_soon(follow_forks, self.bindings)
             nursery.start_soon(self._watch_room)
             if self.held.backstore.persistent:
                 nursery.start_soon(Maintenance(self.store, self.overlay, self.held.place).run)
@@ -349,6 +315,13 @@ class Daemon:
             await self.mount.serve()
             nursery.cancel_scope.cancel()
         self.ending.check_asked()
+
+    def _housekeeping(self) -> Housekeeping:
+        assert self.succession is not None
+        return Housekeeping(
+            self.overlay, self.held.room, self.bindings, self.mount, self.overlays, self.homes, self.forwarding, self.doorway,
+            self.succession,
+        )  # fmt: skip
 
     async def _announce(self, ready: readiness.ReadinessPipe, nursery: trio.Nursery) -> None:
         """Report readiness after the mount has answered a request."""
@@ -384,41 +357,6 @@ class Daemon:
         with ControlClient.connect(self.state.socket) as client:
             client.capabilities()
 
-    def _read_settings(self) -> None:
-        """Read and apply the settings. Refusal for an invalid one; then none is changed."""
-        settings_file.apply(settings_file.read(self.config.settings), self.overlay, self.forwarding)
-
-    async def reload(self) -> None:
-        """Read the settings again. Requests go on meanwhile, even if the file lies on a share that hangs."""
-        self.manager.reloading()
-        status = self._status()
-        try:
-            with trio.fail_after(_SETTINGS_TIMEOUT_S):
-                found = await trio.to_thread.run_sync(
-                    settings_file.read, self.config.settings, abandon_on_cancel=True, limiter=self._reading
-                )
-            settings_file.apply(found, self.overlay, self.forwarding)
-        except (OSError, sqlite3.Error, trio.TooSlowError) as exc:  # of the second a full disk, for example
-            why = exc.strerror if isinstance(exc, OSError) else exc
-            if isinstance(exc, trio.TooSlowError):
-                why = f"{self.config.settings} was not read within {_SETTINGS_TIMEOUT_S:.0f} s"
-            log.error("the settings stay as they were: %s", why)
-            status += f"; the settings stay as they were: {why}"
-        else:
-            self.observation.apply_settings()
-            self.observation.note_settings(self.config.settings)
-            log.info("settings read: %s", self.config.settings or "there is no file of them")
-        self.manager.ready(status)
-        if installed_code.has_changed():
-            await self._be_replaced()
-
-    async def _be_replaced(self) -> None:
-        """Have a daemon of the version that was installed meanwhile take over."""
-        try:
-            await self._restart()
-        except OSError as exc:
-            log.warning("the daemon of the new version does not take over: %s", exc.strerror or exc)
-
     async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             task_status.started()
@@ -427,7 +365,7 @@ class Daemon:
             async for number in signals:
                 if number == signal.SIGHUP and not self._hangup_ends:
                     if self._is_ready:  # before, they have just been read
-                        await self.reload()
+                        await self.settings.reload()
                     continue
                 log.info("%s: unmounting", signal.Signals(number).name)
                 self.ending.now()
@@ -438,46 +376,6 @@ class Daemon:
             await trio.lowlevel.wait_readable(self.watch.fd)
             self.mount.connections.lower_changed()
             self.overlays.lower_changed()
-
-    async def _follow_forks(self) -> None:
-        """Take the kernel's process events also while nobody asks anything, before their buffer overflows."""
-        while True:
-            if self.bindings.forks_fd < 0:
-                await trio.sleep(_REAP_EVERY_S)
-                continue
-            await trio.lowlevel.wait_readable(self.bindings.forks_fd)
-            await trio.sleep(_FORKS_EVERY_S)  # many at once
-            self.bindings.drain()
-
-    async def _reap(self) -> None:
-        """Free unreferenced contents, a little at a time."""
-        while True:
-            await trio.sleep(_REAP_EVERY_S)
-            self.bindings.drain()
-            self.mount.unite()
-            self.mount.runs.sweep()
-            await self.overlays.sweep()
-            await self.homes.sweep(self._home_layers_to_keep)
-            self.forwarding.sweep()
-            self.doorway.sweep()
-            if self.succession is not None:
-                self.succession.tell_again()
-            try:
-                while self.overlay.layers.reap():
-                    await trio.lowlevel.checkpoint()
-                self.store.commit()
-                self.store.reserve.keep()
-            except (OSError, sqlite3.Error) as exc:  # a full disk, for example: what is garbage can wait
-                if not self.held.room.is_full:
-                    log.warning("freeing what nothing refers to: %s", exc)
-                await trio.sleep(_REAP_AGAIN_S)
-
-    def _home_layers_to_keep(self) -> set[str]:
-        """Return the names of the layers of branches that are there, or that undo would bring back."""
-        there = {branch_id for _, branch_id in self.overlay.refs.names(branches=True)}
-        for step in self.overlay.undo_log.entries():
-            there |= {step.branch_id, aside(step.branch_id, step.snapshot)}
-        return there
 
     async def _watch_room(self) -> None:
         """Log once when the disk becomes full, and once when it no longer is."""

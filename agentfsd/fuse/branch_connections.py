@@ -96,7 +96,7 @@ class BranchConnections:
 
         Raises:
             OSError: The kernel refuses.
-            native.Unsupported: This kernel's FUSE cannot be used.
+            Unsupported: This kernel's FUSE cannot be used.
             Refusal: The process that held the mount has died, and processes still use the connection.
         """
         async with self._turns.setdefault(branch_id, trio.Lock()):

@@ -21,7 +21,8 @@ from agentfsd.fuse.ledger import Ledger, LedgerRecord
 from agentfsd.fuse.lock_records import LockRecords
 from agentfsd.fuse.native import fuse_device
 from agentfsd.fuse.native import fuse_protocol as fuse
-from agentfsd.fuse.native import native_session as native
+from agentfsd.fuse.native.handshake import IoMode, Unsupported
+from agentfsd.fuse.native.native_session import NativeSession
 from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notifier import Notifier
 from agentfsd.linux import process_info
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 OVERLAY = "overlay"
 IO_MODES = ("auto", OVERLAY, "zero-message", "passthrough", "cached")
-_BEST: native.IoMode = "zero-message"
+_BEST: IoMode = "zero-message"
 _MAIN = "main"  # what the names of kept descriptors begin with: the connection at the mount point
 _MAPS_S = 2.0
 _map_readers = trio.CapacityLimiter(16)  # a limit of its own: readers that hang take no thread from other work
@@ -67,8 +68,8 @@ class FuseMount:
         self._reactor = Reactor()
         self.connections.locks.start = self._reactor.start_aside
         self._libfuse: Pyfuse3Session | None = None
-        self._native: native.NativeSession | None = None
-        self._resumed: list[native.NativeSession] = []
+        self._native: NativeSession | None = None
+        self._resumed: list[NativeSession] = []
         self._is_resumed = ledger is not None
         self._terminated = self._libfuse_ended = False
         self.kind, self.why = "", ""
@@ -82,7 +83,7 @@ class FuseMount:
     def _connection(self, tree_id: str, ledger: Ledger | None = None) -> Connection:
         return Connection.make(self.connections, Notifier(), None if tree_id else self._reviver, tree_id, ledger)
 
-    def _keep(self, name: str, session: native.NativeSession) -> None:
+    def _keep(self, name: str, session: NativeSession) -> None:
         """Keep a connection for the next daemon."""
         self._kept.keep(f"{name}.connection", session.fd)
         self._kept.keep(f"{name}.ledger", session.connection.nodes.records.ledger.fd)
@@ -98,7 +99,7 @@ class FuseMount:
 
         Raises:
             OSError: The kernel or fusermount3 refuses; the text says why.
-            native.Unsupported: The native session was asked for, and this kernel's FUSE does not support it.
+            Unsupported: The native session was asked for, and this kernel's FUSE does not support it.
         """
         connection = self._kept.take(f"{_MAIN}.connection")
         if connection is not None:
@@ -107,7 +108,7 @@ class FuseMount:
         if self._wanted != "pyfuse3":
             try:
                 self._mount_native()
-            except (native.Unsupported, OSError) as exc:
+            except (Unsupported, OSError) as exc:
                 if self._wanted == "native":
                     raise
                 log.warning("the native session is not available (%s): using pyfuse3", exc)
@@ -130,7 +131,7 @@ class FuseMount:
 
     def _mount_native(self) -> None:
         fd = fuse_device.mount(self._mountpoint, self._options)
-        session = native.NativeSession(self.main, self._reactor, fd, "cached")
+        session = NativeSession(self.main, self._reactor, fd, "cached")
         try:
             session.shake_hands()
         except BaseException:
@@ -155,7 +156,7 @@ class FuseMount:
 
     def _resume_native(self, connection: int) -> None:
         """Go on with the mount of the daemon before, and with the connections of its branches. OSError."""
-        self._native = native.NativeSession(self.main, self._reactor, connection, "cached")
+        self._native = NativeSession(self.main, self._reactor, connection, "cached")
         self._native.on_end = lambda: self._drop(_MAIN)
         kept = resumption.resume(self._native)
         self.kind, self.why = "native", f"FUSE 7.{self._native.minor}"
@@ -178,7 +179,7 @@ class FuseMount:
                     os.close(each)
             return []
         connection = self._connection(branch_id, Ledger(ledger))
-        session = native.NativeSession(connection, self._reactor, fd, _BEST)
+        session = NativeSession(connection, self._reactor, fd, _BEST)
         session.on_end = lambda: self._drop(name)
         try:
             kept = resumption.resume(session)
@@ -219,13 +220,13 @@ class FuseMount:
         mounted = mount_table.mount_at(self._mountpoint)
         return mounted.options if mounted is not None else self._options
 
-    def _serve_branch(self, fd: int, tree_id: str, io: str, device: int) -> native.NativeSession:
+    def _serve_branch(self, fd: int, tree_id: str, io: str, device: int) -> NativeSession:
         connection = self._connection(tree_id)
         connection.cache.device = device
         rules = self.connections.overlay.rules.for_branch(tree_id)
-        best: native.IoMode = "cached" if rules is not None and rules.asks else _BEST  # each open is asked about
-        chosen = best if io == "auto" else cast(native.IoMode, io)
-        session = native.NativeSession(connection, self._reactor, fd, chosen)
+        best: IoMode = "cached" if rules is not None and rules.asks else _BEST  # each open is asked about
+        chosen = best if io == "auto" else cast(IoMode, io)
+        session = NativeSession(connection, self._reactor, fd, chosen)
         try:
             session.shake_hands()
         except BaseException:

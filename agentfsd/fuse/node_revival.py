@@ -132,7 +132,7 @@ class RevivedNodes:
             tree = self._tree(record.words[5])
             content = _gone_decoder.decode(record.payload).content
             if tree is not None and content:
-                tree.doomed[content] += 1
+                tree.doomed.hold(content)
 
     def _hold(self, directory_id: int, names: dict[bytes, int]) -> None:
         """Take over the names in a directory."""
@@ -291,7 +291,7 @@ class RevivedNodes:
         """Spare the content of a file without a name no longer, as _spare_contents() did; it goes in a quiet moment."""
         content = _gone_decoder.decode(gone.payload).content
         if content:
-            tree.let_go_of_doomed(content)
+            tree.doomed.let_go(content)
 
     def _enter_file(self, record: LedgerRecord, inode: Inode) -> FileNode:
         self._leave(record)

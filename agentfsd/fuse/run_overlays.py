@@ -14,34 +14,28 @@ from functools import partial
 
 import trio
 
-from agentfs_host.mount_table import OVERLAY_SOURCE, is_within
 from agentfsd.binding.table import Bindings
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
-from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.fuse import paused_runs
 from agentfsd.fuse.branch_mounts import BranchMounts
-from agentfsd.fuse.run_overlay import RunOverlay, TakeoverReport
-from agentfsd.linux import home_layers
-from agentfsd.linux.branch_overlays import OverlayPlan
+from agentfsd.fuse.overlay_beginning import OverlayBeginning, refusal
+from agentfsd.fuse.run_overlay import RunOverlay
 from agentfsd.linux.paused_processes import PausedProcesses
 from agentfsd.metadata import layer_rows
-from agentfsd.overlayfs import branch_overlay
-from agentfsd.overlayfs.branch_overlay import BranchOverlay, NotOurs
+from agentfsd.overlayfs import run_record
 from agentfsd.overlayfs.layer_stack import LayerStack, remove
-from agentfsd.overlayfs.layer_writer import CannotBeLayer
+from agentfsd.overlayfs.run_record import NotOurs
 from agentfsd.process.kept_descriptors import KeptDescriptors
-from agentfsd.state.state_directory import RUN_OVERLAY, StateDirectory, path_digest
-from agentfsd.types import CONTROL_DIR, BranchView
+from agentfsd.state.state_directory import StateDirectory
+from agentfsd.types import BranchView
 
 log = logging.getLogger(__name__)
 
-_PREPARED = ("overlay.user", "overlay.mounts")  # names of kept descriptors
 _REFRESH_S = 0.5
 _LOOK_S = 1.0  # between two looks that nobody has asked for
 _SHARE = 50  # such looks take at most one part in so many of the time
 _ASIDE = ".aside-"
-_RESTRICTIONS = ("nosuid", "nodev", "noexec", "noatime", "nodiratime")
 
 
 class RunOverlays:
@@ -62,16 +56,12 @@ class RunOverlays:
         self, branch_mounts: BranchMounts, overlay: Overlay, volume: StateDirectory, lower: tuple[str, int], bindings: Bindings,
         has_writers: Callable[[str], bool], options: Callable[[], frozenset[str]], kept: KeptDescriptors,
     ) -> None:  # fmt: skip
-        self._mounts, self._overlay, self._volume, self._kept = branch_mounts, overlay, volume, kept
+        self._overlay, self._volume, self._bindings = overlay, volume, bindings
         self._place = volume.overlays
-        self._lower, self._lower_fd = lower
-        self._bindings, self._has_writers, self._options = bindings, has_writers, options
         self._stack = LayerStack(self._place, overlay.backstore.place, overlay.trees)
-        self._report = TakeoverReport(overlay)
+        self._beginning = OverlayBeginning(branch_mounts, overlay, self._stack, self._place, lower, has_writers, options, kept)
         self._by_branch: dict[str, RunOverlay] = {}
         self._turns: dict[str, trio.Lock] = {}
-        self._prepared: tuple[int, ...] = ()
-        self._why = ""
         self._has_spare_layers = True  # perhaps
         self._lower_has_changed = trio.Event()
         overlay.events.on_replaced.append(self._tree_replaced)
@@ -80,49 +70,7 @@ class RunOverlays:
 
     def prepare(self) -> None:
         """Prepare for an ordinary user. Call it before this daemon mounts anything, and before threads start."""
-        self._why = self._why_never()
-        if self._why:
-            return
-        try:
-            os.makedirs(self._place, mode=0o700, exist_ok=True)
-            if os.geteuid() != 0:
-                self._prepare_namespaces()
-        except OSError as exc:
-            self._why = f"the kernel refuses: {exc.strerror}"
-
-    def _prepare_namespaces(self) -> None:
-        if self._kept.is_resumed:
-            kept = [self._kept.take(name) for name in _PREPARED]
-            self._prepared = tuple(fd for fd in kept if fd is not None)
-            if len(self._prepared) != len(_PREPARED):
-                self._why = "the daemon before had prepared none"
-            return
-        self._prepared = home_layers.kept_by_child(self._lower, self._place)
-        for name, fd in zip(_PREPARED, self._prepared, strict=True):
-            self._kept.keep(name, fd)
-
-    def _why_never(self) -> str:
-        """Return why no branch can be an overlay; "" if one can."""
-        if not self._overlay.backstore.persistent:
-            return "contents are in memory"
-        if is_within(self._place, self._lower):
-            return "the state directory lies in the workspace"
-        return ""
-
-    def why_not(self, branch_id: str) -> str:
-        """Return why a branch cannot be shown as an overlay now; "" if nothing is known against it."""
-        options = self._options()
-        if self._why:
-            return self._why
-        if "ro" in options:
-            return "the mount is read-only"
-        if self._overlay.rules.for_branch(branch_id) is not None:
-            return "there are rules by path, which the daemon has to check"
-        if self._overlay.parts.copyup_settings.rules[:2] != ("clone", "clone"):
-            return "the copyup settings ask for other modes than the lower's"
-        if self._overlay.trees.of_branch(branch_id).external_writers or self._has_writers(branch_id):
-            return "files of the branch are open for writing elsewhere"
-        return ""
+        self._beginning.prepare()
 
     def resume(self) -> None:
         """Go on with the runs of the daemon before, or take over what they have left. Call it before anybody asks anything.
@@ -147,18 +95,16 @@ class RunOverlays:
     def _resume(self, place: str) -> None:
         if _ASIDE in os.path.basename(place):
             return
-        record = branch_overlay.read_record(place)
+        record = run_record.read_record(place)
         if record is None or not os.path.isdir(os.path.join(place, "upper")):  # it has ended, or has not begun
-            branch_overlay.remove_run(place)
+            run_record.remove_run(place)
             return
         if not self._overlay.refs.exists(record.branch):
             raise NotOurs("the branch is gone")
-        mount = self._mounts.resume_overlay(record.branch)
-        made = BranchOverlay(self._overlay, self._stack, place, record, self._report)
-        self._by_branch[record.branch] = RunOverlay(made, mount, self._source(record.branch), is_resumed=True)
+        live = self._by_branch[record.branch] = self._beginning.resume(place, record)
         try:
-            if not made.is_replaced:  # else programs are shown the branch's state first
-                made.take_over()
+            if not live.overlay.is_replaced:  # else programs are shown the branch's state first
+                live.overlay.take_over()
         except OSError as exc:
             log.error("what a run wrote in branch %s is still in %s: %s", record.branch, place, exc)
 
@@ -182,16 +128,16 @@ class RunOverlays:
                 live = self._by_branch.get(branch_id)
             joined = live is not None
             if live is None:
-                live = await self._begin(branch_id)
+                live = self._by_branch[branch_id] = await self._beginning.begin(branch_id)
             if live.mount is None or not live.has_holder:
-                raise _refusal("processes of an earlier run still use an overlay of that branch, which nobody can join; end them")
+                raise refusal("processes of an earlier run still use an overlay of that branch, which nobody can join; end them")
             live.users += 1  # before waiting: else sweep() could end it meanwhile
             try:
                 mount = await live.mount.copy()
             except BaseException as exc:
                 live.users -= 1
                 if isinstance(exc, OSError):
-                    raise _refusal(exc.strerror or str(exc)) from exc
+                    raise refusal(exc.strerror or str(exc)) from exc
                 raise
             namespace = live.mount.user_namespace
             own = os.dup(namespace) if namespace is not None else None
@@ -207,40 +153,8 @@ class RunOverlays:
 
         return leave
 
-    async def _begin(self, branch_id: str) -> RunOverlay:
-        why = self.why_not(branch_id)
-        if why:
-            raise _refusal(why)
-        place = os.path.join(self._place, RUN_OVERLAY + branch_id)
-        try:
-            made = branch_overlay.begin(self._overlay, self._stack, place, branch_id, self._report)
-        except CannotBeLayer as exc:
-            raise _refusal(str(exc)) from exc
-        except OSError as exc:
-            hint = "`agentfsd gc` frees what nothing refers to" if exc.errno in NO_ROOM else "leave out --io overlay"
-            raise _refusal(exc.strerror or str(exc), hint) from exc
-        plan = OverlayPlan(
-            RUN_OVERLAY + branch_id, made.record.layers, self._source(branch_id), os.fsdecode(CONTROL_DIR),
-            [option for option in _RESTRICTIONS if option in self._options()],
-        )  # fmt: skip
-        try:
-            self._overlay.store.commit()  # before: after a loss of power the run's record would be another's
-            await trio.to_thread.run_sync(self._overlay.store.sync)
-            mount = await self._mounts.mount_overlay(branch_id, plan, self._place, self._lower_fd, self._prepared)
-        except BaseException as exc:
-            made.abandon()
-            if isinstance(exc, OSError):
-                raise _refusal(f"the kernel refuses: {exc.strerror}") from exc
-            raise
-        live = self._by_branch[branch_id] = RunOverlay(made, mount, self._source(branch_id))
-        return live
-
     def _is_used(self, branch_id: str, live: RunOverlay) -> bool:
         return live.users > 0 or self._bindings.is_in(branch_id) or live.may_begin
-
-    def _source(self, branch_id: str) -> str:
-        """Return what the mount table shows as the source of a branch's overlay."""
-        return f"{OVERLAY_SOURCE}{path_digest(self._place)}-{branch_id}"
 
     def is_idle(self) -> bool:
         """Return whether no run uses any of the overlays."""
@@ -436,11 +350,4 @@ class RunOverlays:
                 log.exception("what a run wrote in branch %s is still in %s", branch_id, live.overlay.place)
             live.unmount()
         self._by_branch.clear()
-        for name, fd in zip(_PREPARED, self._prepared, strict=False):
-            self._kept.drop(name)
-            os.close(fd)
-        self._prepared = ()
-
-
-def _refusal(why: str, hint: str = "leave out --io overlay") -> Refusal:
-    return Refusal(errno.EOPNOTSUPP, "no-overlay", f"the branch cannot be shown as an overlay: {why}", hint)
+        self._beginning.close()

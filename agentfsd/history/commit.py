@@ -31,7 +31,8 @@ from agentfsd.history.text_merge import merge_texts
 from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
 from agentfsd.repositories import ignored_files
 from agentfsd.repositories.before import OriginBefore
-from agentfsd.repositories.fitting import Fitted, Sides, fit
+from agentfsd.repositories.fitted_changes import Fitted, Sides
+from agentfsd.repositories.fitting import fit
 from agentfsd.repositories.gathering import Workshops, workplace
 from agentfsd.repositories.git_database_paths import Finder, rank_of
 from agentfsd.repositories.joined_history import REAL_DIRECTORY, Manner

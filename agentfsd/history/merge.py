@@ -15,9 +15,11 @@ from agentfsd.history.path_merger import PathMerger
 from agentfsd.history.paths import touches
 from agentfsd.history.source_changes import SourceChanges
 from agentfsd.history.target_changes import TargetChanges
-from agentfsd.repositories import fitting, ignored_files, merge_attributes
+from agentfsd.repositories import ignored_files, merge_attributes
 from agentfsd.repositories.before import TreeBefore
 from agentfsd.repositories.commits import Clash
+from agentfsd.repositories.fitted_changes import Fitted, Sides
+from agentfsd.repositories.fitting import fit
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import Finder, may_be_ref
 from agentfsd.repositories.joined_history import Manner
@@ -49,12 +51,12 @@ def merge(
     our_changes = yield from target.read()
     their_changes = yield from source.read()
     _add_unseen(theirs, their_changes, [path for path in target.unseen if touches(wanted, path)])
-    fitted = fitting.Fitted()
+    fitted = Fitted()
     if not wanted:
         their_changes |= moved_refs(theirs, our_changes)
         manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
-        sides = fitting.Sides(TreeBefore(base, theirs, ours), ours, theirs)
-        fitted = yield from fitting.fit(workshops, parts, sides, our_changes, their_changes, manner)
+        sides = Sides(TreeBefore(base, theirs, ours), ours, theirs)
+        fitted = yield from fit(workshops, parts, sides, our_changes, their_changes, manner)
     for path in list(their_changes) if rules.way == "beside" else fitted.decided:
         our_changes.pop(path, None)
         their_changes.pop(path, None)

@@ -20,9 +20,9 @@ from agentfsd.history.paths import touches
 from agentfsd.history.source_changes import SourceChanges
 from agentfsd.history.target_changes import TargetSince
 from agentfsd.repositories import git_database_paths
-from agentfsd.repositories.fitting import work_tree_in
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.index_times import refreshed
+from agentfsd.repositories.reading import work_tree_in
 from agentfsd.repositories.telling import tell
 
 _T = TypeVar("_T")

@@ -12,12 +12,9 @@ import stat
 import time
 from collections import defaultdict
 
-import msgspec
-
 from agentfs_host import syncing, syscalls
 from agentfs_host.descent import Descent
 from agentfsd.core import copyup, inode_stat, lent_branches, tree_diff
-from agentfsd.core.content_objects import clone_object
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.lent_branches import Loan
 from agentfsd.core.overlay import Overlay
@@ -27,42 +24,21 @@ from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.overlayfs import on_disk, unlocking
+from agentfsd.overlayfs.content_copy import ContentCopy
 from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.new_entries import TakeoverReporter
+from agentfsd.overlayfs.run_record import NotOurs, RunRecord, remove_run, write_record
 from agentfsd.overlayfs.state_writer import StateWriter
 from agentfsd.overlayfs.takeover import Takeover
 from agentfsd.overlayfs.upper_scan import Found, Known, Signature, signature
 from agentfsd.overlayfs.upper_state import UpperState
 
-_RECORD = "record.json"
 _COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it
 _LONGEST_CHAIN = 32
 _NO_FILE = Signature(0, 0, 0, 0, 0)
 _RECENTLY_NS = 50_000_000  # within which two changes may have one time
 _IN_MEMORY = (0x01021994, 0x858458F6)  # f_type of tmpfs and ramfs: statfs(2)
 _BLOCK_BYTES = 1 << 20
-
-
-class NotOurs(Exception):
-    """The directory of a run is not what the branch can go on with. The text says why."""
-
-
-class RunRecord(msgspec.Struct, frozen=True):
-    """What is stored of a run.
-
-    Attributes:
-        branch: The id of the branch.
-        base: The sealed layer of the branch beneath the upper directory; 0 for the bare lower.
-        layers: The names of the read-only layers, the newest first.
-        since_ns: When the run began.
-        mark: That of the branch's loan: see lent_branches.Loan.
-    """
-
-    branch: str
-    base: int
-    layers: list[str]
-    since_ns: int
-    mark: str
 
 
 class BranchOverlay:
@@ -148,7 +124,7 @@ class BranchOverlay:
 
     # -- contents that the run may still write
 
-    def copies(self) -> list["ContentCopy"]:
+    def copies(self) -> list[ContentCopy]:
         """Return copies to make, in any thread, of the contents that the run may still write; then call install()."""
         made = []
         for ino, number in list(self._state.files.items()):
@@ -157,7 +133,7 @@ class BranchOverlay:
                 made.append(ContentCopy(inode, ino))
         return made
 
-    def install(self, copies: list["ContentCopy"]) -> None:
+    def install(self, copies: list[ContentCopy]) -> None:
         """Give the branch the copies, so that nothing that the run writes changes what the branch has. OSError."""
         with self._overlay.store.transaction() as tx:
             for copy in copies:
@@ -182,7 +158,7 @@ class BranchOverlay:
                 self._install(tx, copy, sealed)
         tx.set(self._state, files={})
 
-    def _install(self, tx: Transaction, copy: "ContentCopy", layer: int) -> None:
+    def _install(self, tx: Transaction, copy: ContentCopy, layer: int) -> None:
         inode, tree = copy.inode, copy.inode.tree
         if not copy.is_made or inode.content != copy.of:
             copy.abandon()
@@ -291,43 +267,6 @@ class BranchOverlay:
             self._tree.lent = None
 
 
-class ContentCopy:
-    """A copy of a content object that is a file of the upper.
-
-    Attributes:
-        inode: The file.
-        ino: The inode number of the upper's file.
-        of: The number of the object.
-        number: The number of the copy.
-        is_made: Whether run() has made it.
-        size_bytes: The size of the file.
-    """
-
-    def __init__(self, inode: Inode, ino: int) -> None:
-        tree = inode.tree
-        self.inode, self.of, self.number, self.is_made = inode, inode.content, tree.store.next_id("object"), False
-        status = tree.backstore.stat(self.of)
-        self.ino, self.size_bytes, self._is_of_upper = ino, status.st_size, status.st_ino == ino
-
-    def run(self) -> None:
-        """Make the copy. OSError leaves nothing behind."""
-        if not self._is_of_upper:
-            return
-        tree = self.inode.tree
-        with contextlib.closing(tree.backstore.open(self.of)) as content:
-            content.start_writeback()  # before: from now on also a write through a mapping moves the change time
-            status = content.stat()
-            clone = clone_object(tree, content.fileno(), self.number)
-        clone.utime(status.st_atime_ns, status.st_mtime_ns)
-        clone.close()
-        self.is_made = True
-
-    def abandon(self) -> None:
-        """Remove the copy, if there is one."""
-        if self.is_made:
-            self.inode.tree.backstore.remove(self.number)
-
-
 class Look:
     """One look at the upper directory. ``tree``: the branch's state that it is for."""
 
@@ -366,7 +305,7 @@ def begin(overlay: Overlay, stack: LayerStack, place: str, branch_id: str, by: T
         for name in ("upper", "work", f"control/{os.fsdecode(on_disk.CONTROL_DIR)}"):
             os.makedirs(os.path.join(unfinished, name), mode=0o700)
         _copy_root(overlay.trees.of_branch(branch_id).root, os.path.join(unfinished, "upper"))
-        _write_record(unfinished, record)
+        write_record(unfinished, record)
         os.rename(unfinished, place)
         syncing.sync_directory(os.path.dirname(place))
         return BranchOverlay(overlay, stack, place, record, by)
@@ -392,21 +331,6 @@ def _open_upper(path: str) -> int:
             os.chmod(path, mode)
 
 
-def _write_record(place: str, record: RunRecord) -> None:
-    with open(os.path.join(place, _RECORD), "wb") as file:
-        file.write(msgspec.json.encode(record))
-        file.flush()
-        os.fsync(file.fileno())
-    syncing.sync_directory(place)
-
-
-def remove_run(place: str) -> None:
-    """Remove the directory of a run. What cannot be removed now is removed later: without a record nobody takes it for a run."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(os.path.join(place, _RECORD))
-    remove(place)
-
-
 def _has_fine_times() -> bool:
     """Return whether two changes of a file never have one time if somebody has looked in between (Linux 6.13)."""
     major, minor, *_ = os.uname().release.split(".")
@@ -427,21 +351,6 @@ def _has_content(descent: Descent, path: bytes, inode: Inode) -> bool:
     except OSError:
         return False
     return True
-
-
-def read_record(place: str) -> RunRecord | None:
-    """Return what is stored of the run in a directory; None if there is no record.
-
-    Raises:
-        NotOurs: It cannot be read.
-    """
-    try:
-        with open(os.path.join(place, _RECORD), "rb") as file:
-            return msgspec.json.decode(file.read(), type=RunRecord)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, msgspec.DecodeError) as exc:
-        raise NotOurs(f"its record cannot be read: {exc}") from exc
 
 
 def _copy_root(root: Inode, upper: str) -> None:

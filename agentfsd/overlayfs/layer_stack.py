@@ -106,7 +106,7 @@ class LayerStack:
         objects = os.open(self._objects, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with self._trees.kept(sealed) as tree:  # pinned() would merge the layer into the head at its end
-                writer = LayerWriter(tree, objects, privileged=os.geteuid() == 0)
+                writer = LayerWriter(tree, objects)
                 writer.write(unfinished)
         except BaseException:
             remove(unfinished)

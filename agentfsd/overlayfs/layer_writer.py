@@ -37,18 +37,16 @@ class _Way(NamedTuple):
 
 
 class LayerWriter:
-    """Writes one layer.
+    """Writes one layer, for a mount by the same user. Only root can show renamed directories of the lower and make others' files.
 
     Args:
         tree: The branch's state. Its layers are sealed: nobody writes their objects.
         objects: The directory of the content objects.
-        privileged: Whether root mounts the layer. Otherwise directories of the lower that were renamed cannot be shown, nor can
-            files of other users be made.
     """
 
-    def __init__(self, tree: Tree, objects: int, *, privileged: bool) -> None:
+    def __init__(self, tree: Tree, objects: int) -> None:
         self._tree, self._objects = tree, objects
-        self._privileged, self._prefix = privileged, on_disk.prefix(privileged=privileged)
+        self._privileged, self._prefix = os.geteuid() == 0, on_disk.prefix()
         self._linked: dict[int, bytes] = {}  # files with several names: inode id, the path of the first in the layer
         self._root = -1
         self.copies: list[tuple[bytes, tuple[int, ...]]] = []  # what was copied from the lower: path, identity
@@ -117,14 +115,14 @@ class LayerWriter:
         where = b"/proc/self/fd/%d/%s" % (parent, name)
         if inode.lower_path is None:
             if beneath is not None and exists_in(self._tree.lower, beneath):
-                os.setxattr(where, self._prefix + "opaque", b"y", follow_symlinks=False)
+                os.setxattr(where, self._prefix + b"opaque", b"y", follow_symlinks=False)
         elif inode.lower_path != beneath:
             self._redirect(where, path, inode.lower_path)
 
     def _redirect(self, where: bytes, path: bytes, lower_path: bytes) -> None:
         if not self._privileged:
             raise CannotBeLayer(f"{os.fsdecode(path)} is a directory of the workspace that was renamed, which takes root")
-        os.setxattr(where, self._prefix + "redirect", b"/" + lower_path, follow_symlinks=False)
+        os.setxattr(where, self._prefix + b"redirect", b"/" + lower_path, follow_symlinks=False)
 
     def _file(self, fd: int, name: bytes, path: bytes, inode: Inode) -> None:
         first = self._linked.get(inode.id)

@@ -40,24 +40,20 @@ def is_whiteout(status: os.stat_result) -> bool:
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
 
 
-def prefix(*, privileged: bool) -> str:
-    """Return what the names of overlayfs' own attributes begin with, in a mount that root made or in any other."""
-    return os.fsdecode(_PREFIXES[0] if privileged else _PREFIXES[1])
+def prefix() -> bytes:
+    """Return what the names of overlayfs' own attributes begin with, in a mount that this process's user makes."""
+    return _PREFIXES[os.geteuid() != 0]
 
 
 def stored_name(name: bytes) -> bytes:
     """Return under which name a layer stores a file's own extended attribute."""
-    start = _our_prefix()
+    start = prefix()
     return start + _ESCAPED + name[len(start) :] if name.startswith(start) else name
-
-
-def _our_prefix() -> bytes:
-    return _PREFIXES[os.geteuid() != 0]
 
 
 def own_xattrs(where: bytes) -> dict[bytes, bytes]:
     """Return the extended attributes of a file itself, without those of overlayfs."""
-    start = _our_prefix()
+    start = prefix()
     if all(name.startswith(start) and not name.startswith(_ESCAPED, len(start)) for name in xattrs.names(where, follow=False)):
         return {}
     return read_marks(xattrs.read_all(where, follow=False))[1]
@@ -69,7 +65,7 @@ def read_marks(found: dict[bytes, bytes]) -> tuple[Marks, dict[bytes, bytes]]:
         return PLAIN, found
     own: dict[bytes, bytes] = {}
     said: dict[bytes, bytes] = {}
-    start = _our_prefix()
+    start = prefix()
     for name, value in found.items():
         if not name.startswith(start):
             own[name] = value

@@ -9,7 +9,8 @@ from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.core.whole_contents import content_of
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.repositories import reading
-from agentfsd.repositories.workshop import Bundle, Workshop
+from agentfsd.repositories.workshop import Workshop
+from agentfsd.repositories.workshop_inputs import Bundle
 
 Progress = tuple[int, int, str]
 

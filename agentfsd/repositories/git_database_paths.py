@@ -31,9 +31,9 @@ UNDER_WAY = {  # what git leaves in a database while somebody has to finish some
     b"rebase-apply": "a rebase", b"sequencer": "a sequence of commits", b"BISECT_LOG": "a bisection",
 }  # fmt: skip
 
+OURS_ALONE = ("object", "ref", "head", "index", "state", "passing", "log", "lock")  # kinds that no plain merge of files decides
 
 _RANKS: dict[Kind, int] = {"object": 0, "ref": 2, "head": 4, "index": 4, "state": 4}
-
 
 ENDED_BY = {  # the words of UNDER_WAY: what ends it without a result
     "a merge": "merge --abort", "a cherry-pick": "cherry-pick --abort", "a revert": "revert --abort",

@@ -9,7 +9,9 @@ from agentfsd.core.tree import Tree, join
 from agentfsd.repositories import reading
 from agentfsd.repositories.merge_attributes import by_repository, directories_of
 from agentfsd.repositories.reading import GitDatabase
-from agentfsd.repositories.workshop import Bundle, GitFailed, IgnoreFiles, Workshop, aside
+from agentfsd.repositories.work_aside import aside
+from agentfsd.repositories.workshop import GitFailed, Workshop
+from agentfsd.repositories.workshop_inputs import Bundle, IgnoreFiles
 
 Progress = tuple[int, int, str]
 

@@ -1,6 +1,6 @@
 """What a join of two histories is told (Manner), and what it answers (Joined). Records only: joining.py does the work.
 
-They never hold a tree of the overlay: fitting.py makes changes of files out of them.
+They never hold a tree of the overlay: repository_fitter.py makes changes of files out of them.
 """
 
 from dataclasses import dataclass, field

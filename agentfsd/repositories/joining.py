@@ -58,7 +58,7 @@ class Joiner:
 
     def _join_ref(self, name: bytes, mine: bytes, his: bytes) -> None:
         if mine.startswith(b"ref: ") or his.startswith(b"ref: ") or name == b"refs/stash":
-            return  # the stash is its log: see fitting.py
+            return  # the stash is its log: see repository_fitter.py
         if not name.startswith((*_MERGEABLE, b"refs/remotes/")):
             self._put_beside(name, his)
         elif self._commits.is_ancestor(mine, his):

@@ -8,7 +8,9 @@ from typing import Literal, NamedTuple
 
 from agentfsd.core.tree import Tree, join
 from agentfsd.repositories import reading
-from agentfsd.repositories.workshop import AttributeFiles, Bundle, GitFailed, Workshop, aside
+from agentfsd.repositories.work_aside import aside
+from agentfsd.repositories.workshop import GitFailed, Workshop
+from agentfsd.repositories.workshop_inputs import AttributeFiles, Bundle
 
 Progress = tuple[int, int, str]
 

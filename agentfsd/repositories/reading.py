@@ -3,6 +3,7 @@
 Nothing here starts git, follows a symlink or leaves the tree. What a workspace contains is treated as data only.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.whole_contents import content_of
 from agentfsd.metadata.rows import is_whiteout
-from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of
+from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of, work_tree_of
 
 INLINE_BYTES = 1 << 20  # larger files are handed to git by descriptor
 REFS_BYTES = 1 << 28  # more than any packed-refs: whoever writes such a file means no good
@@ -192,3 +193,16 @@ def own_files(tree: Tree, directory: bytes) -> Iterator[tuple[bytes, Inode] | No
             elif child is not None and child.is_file and (child.content or child.lower_path != join(directory, below)):
                 yield below, child
         yield None
+
+
+def work_tree_in(tree: Tree, database: bytes) -> bytes | None:
+    """Return the directory of the workspace that holds the files tracked by a database; None if it cannot be determined."""
+    work_tree = work_tree_of(database)
+    if work_tree is not None:
+        return work_tree
+    for line in (text(tree, join(database, b"config")) or b"").splitlines():
+        key, _, value = line.partition(b"=")
+        if key.strip().lower() == b"worktree" and not value.strip().startswith(b"/"):
+            path = os.path.normpath(join(database, value.strip().strip(b'"')))
+            return None if path.startswith(b"..") else path if path != b"." else b""
+    return None

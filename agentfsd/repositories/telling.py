@@ -8,12 +8,12 @@ from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.repositories import ignored_files, reading
 from agentfsd.repositories.checkouts import is_as
 from agentfsd.repositories.commits import NOTHING, Commits, Difference
-from agentfsd.repositories.fitting import work_tree_in
 from agentfsd.repositories.gathering import bundle_of, lower_objects, workplace
 from agentfsd.repositories.git_database_paths import Finder, is_internal
 from agentfsd.repositories.merge_attributes import by_repository
 from agentfsd.repositories.reading import GitDatabase
-from agentfsd.repositories.workshop import GitFailed, Workshop, aside
+from agentfsd.repositories.work_aside import aside
+from agentfsd.repositories.workshop import GitFailed, Workshop
 
 MOST_COMMITS = 10  # that are named
 
@@ -106,7 +106,7 @@ def _tell(
     if looked is None:
         return None
     lines, (behind, ahead), committed = looked
-    work_tree = work_tree_in(new, now.path)
+    work_tree = reading.work_tree_in(new, now.path)
     uncommitted = list[bytes]()
     for path in _files(old, new, changed) if work_tree is not None and not now.bare else ():
         if _is_uncommitted(old, new, path, work_tree or b"", committed):

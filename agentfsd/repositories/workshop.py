@@ -13,71 +13,22 @@ import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.repositories.packing import Pack, inflate, is_loose, pack, path_of
+from agentfsd.repositories.workshop_inputs import AttributeFiles, Bundle, IgnoreFiles
 
 _T = TypeVar("_T")
 
 TIMEOUT_S = 300.0  # one start of git; what takes longer is given up
 _FANOUT = {b"%02x" % number for number in range(256)} | {b"pack"}
-_WAIT_S = 0.005  # as long as a slice of the event loop: others wait no longer for it
 FEW = 100  # loose objects; of more than that a pack is made: so does `git fetch`
 
 
 class GitFailed(Exception):
     """git failed. The text is git's own."""
-
-
-class Bundle(NamedTuple):
-    """Object files for a workshop, by path below the objects directory.
-
-    Attributes:
-        contents: The content of small files that the workshop lacks.
-        descriptors: Descriptors of large files that it lacks. The bundle owns them.
-        seen: The paths of all object files that the trees have.
-    """
-
-    contents: dict[bytes, bytes]
-    descriptors: dict[bytes, int]
-    seen: set[bytes]
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        for fd in self.descriptors.values():
-            os.close(fd)
-        self.descriptors.clear()
-
-
-class AttributeFiles(NamedTuple):
-    """What git reads the attributes of files from.
-
-    Attributes:
-        files: The content of ``.gitattributes`` files, by path in the work tree.
-        information: The content of ``info/attributes``.
-        settings: The content of the repository's ``config``, if it defines merge drivers.
-    """
-
-    files: dict[bytes, bytes]
-    information: bytes = b""
-    settings: bytes = b""
-
-
-class IgnoreFiles(NamedTuple):
-    """What git reads from to tell which files it ignores.
-
-    Attributes:
-        rules: The content of ``.gitignore`` files, by path in the work tree.
-        information: The content of ``info/exclude``.
-        tracked: The index: a file that it has is never ignored. Empty if there is none.
-    """
-
-    rules: dict[bytes, bytes]
-    information: bytes
-    tracked: bytes
 
 
 class Workshop:
@@ -430,28 +381,3 @@ def _directory(place: str) -> str:
         if name.startswith("git-") and not name.startswith(own):
             shutil.rmtree(os.path.join(place, name), ignore_errors=True)
     return tempfile.mkdtemp(prefix=own, dir=place)
-
-
-def aside(work: Callable[[], _T], meanwhile: Iterator[object] | None = None) -> Generator[tuple[int, int, str], None, _T]:
-    """Run *work* in a thread. Yields progress, as core/tree_diff.py does, so that other requests are answered meanwhile.
-
-    *meanwhile*: steps of other work of this request. As many of them are run here as there is time for.
-    """
-    future: Future[_T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as exc:  # noqa: BLE001 - raised again where the result is waited for
-            future.set_exception(exc)
-
-    threading.Thread(target=run, name="git", daemon=True).start()
-    while True:
-        while meanwhile is not None and not future.done() and next(meanwhile, None) is not None:
-            yield 0, 0, "git"
-        try:
-            return future.result(timeout=_WAIT_S)
-        except TimeoutError:
-            if future.done():
-                raise
-        yield 0, 0, "git"

@@ -21,6 +21,7 @@ from agentfs_host import mount_table
 from tests.confinement import tries
 from tests.mounted import AGENTFSD
 
+_ROOT = Path(__file__).parents[2]
 ORDINARY = 65534
 SECRET = "only for who is outside"
 
@@ -160,10 +161,9 @@ class World:
         """All of them in the branch mine; what came of each."""
         with self._descriptors() as opened:
             world = json.dumps(self._described() | opened)
-            script = str(Path(tries.__file__))
-            python = AGENTFSD[0]
+            command = ("env", f"PYTHONPATH={_ROOT}", AGENTFSD[0], "-P", "-m", tries.__name__, world)
             done = self.cli(
-                "run", "-m", str(self.point), "-b", "mine", *options, "--", python, script, world, cwd=self.point,
+                "run", "-m", str(self.point), "-b", "mine", *options, "--", *command, cwd=self.point,
                 pass_fds=(*opened.values(), self.terminal),
             )  # fmt: skip
         found: dict[str, dict[str, object]] = json.loads(done.stdout)

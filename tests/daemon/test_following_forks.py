@@ -6,7 +6,8 @@ from typing import cast
 
 import trio
 
-from agentfsd.daemon.assembly import Daemon
+from agentfsd.binding.table import Bindings
+from agentfsd.daemon.housekeeping import follow_forks
 
 
 def test_events_are_taken_soon_after_they_come() -> None:
@@ -19,9 +20,9 @@ def test_events_are_taken_soon_after_they_come() -> None:
         taken.append(trio.current_time())
 
     async def follow() -> None:
-        daemon = SimpleNamespace(bindings=SimpleNamespace(forks_fd=ours.fileno(), drain=drain))
+        bindings = SimpleNamespace(forks_fd=ours.fileno(), drain=drain)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Daemon._follow_forks, cast(Daemon, daemon))
+            nursery.start_soon(follow_forks, cast(Bindings, bindings))
             await trio.sleep(0.3)
             assert taken == []  # nothing to do costs nothing
             kernels.send(b"event")

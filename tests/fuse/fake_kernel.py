@@ -23,8 +23,9 @@ from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.connections import Connections
 from agentfsd.fuse.ledger import Ledger
 from agentfsd.fuse.native import fuse_protocol as fuse
+from agentfsd.fuse.native.handshake import IoMode
 from agentfsd.fuse.native.native_connection import REPEATED
-from agentfsd.fuse.native.native_session import IoMode, NativeSession
+from agentfsd.fuse.native.native_session import NativeSession
 from agentfsd.fuse.native.reactor import Reactor
 from agentfsd.fuse.notifier import Notifier
 from tests.control.serving import services_for

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.fuse.native import fuse_protocol as fuse
-from agentfsd.fuse.native.native_session import MAX_WRITE_BYTES, IoMode, Unsupported
+from agentfsd.fuse.native.handshake import MAX_WRITE_BYTES, IoMode, Unsupported
 from tests.fuse.fake_kernel import ALL_FLAGS, ROOT, Answer, FakeKernel
 
 IO_MODES: list[IoMode] = ["zero-message", "passthrough", "cached"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agentfsd.fuse.kernel_nodes import DirNode, FileNode
 from agentfsd.fuse.native import fuse_protocol as fuse
-from agentfsd.fuse.native.native_session import IoMode
+from agentfsd.fuse.native.handshake import IoMode
 from tests.fuse.fake_kernel import ROOT, FakeKernel, plus_entries, unpack_entry
 from tests.posix.places import call
 from tests.rounds import rounds

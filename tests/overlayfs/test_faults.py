@@ -27,26 +27,12 @@ ln -s a link
 """
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with workspaces.opened(tmp_path, LOWER) as workspace:
-        yield workspace
-
-
-def check(workspace: Workspace) -> None:
-    """The branch has what the run sees, and what the plain copy has."""
-    branch = workspace.in_branch(times=True)
-    listings.check_same(listings.without_links(branch), listings.without_links(workspace.in_run(times=True)))
-    listings.check_same(listings.without_times(workspace.in_branch()), listings.without_times(workspace.in_plain()))
-    assert workspace.opened.overlay.fsck() == []
-
-
 def test_writing_a_layer_leaves_the_sealed_state_that_it_shows(workspace: Workspace) -> None:
     workspace.opened.write("a/f", b"by the daemon", "b")
     (workspace.plain / "a/f").write_bytes(b"by the daemon")
     workspace.begin()
     workspace.look()
-    check(workspace)
+    workspace.check()
 
 
 def test_a_directory_that_was_renamed_stays_there_when_only_something_in_it_changes(workspace: Workspace) -> None:
@@ -55,7 +41,7 @@ def test_a_directory_that_was_renamed_stays_there_when_only_something_in_it_chan
     workspace.look()
     workspace.shell("echo more >> d/e/z/b/f")
     workspace.look()
-    check(workspace)
+    workspace.check()
 
 
 def test_a_stored_directory_and_one_of_the_lower_change_places(workspace: Workspace) -> None:
@@ -64,7 +50,7 @@ def test_a_stored_directory_and_one_of_the_lower_change_places(workspace: Worksp
     workspace.begin()
     workspace.shell("mv d/e t; mv a/b d/e; mv t a/b")
     workspace.look()
-    check(workspace)
+    workspace.check()
 
 
 def test_a_directory_of_the_lower_leaves_one_that_was_renamed(workspace: Workspace) -> None:
@@ -74,17 +60,17 @@ def test_a_directory_of_the_lower_leaves_one_that_was_renamed(workspace: Workspa
     workspace.seal()
     workspace.shell("mv empty/d/e a/e; mv a/b/f a/e/f; rm a/e/g")
     workspace.look()
-    check(workspace)
+    workspace.check()
 
 
 def test_times_of_directories_and_symlinks_are_those_of_the_run(workspace: Workspace) -> None:
     workspace.begin()
     workspace.shell("echo x > a/new; touch -h -d 2001-01-01 link; mv a/b d/b")
     workspace.look()
-    check(workspace)
+    workspace.check()
     workspace.shell("rm -r d/e; touch -h -d 2002-02-02 link; mv d/b a/b")
     workspace.look()
-    check(workspace)
+    workspace.check()
 
 
 @pytest.mark.parametrize("script", ["chmod 600 one", "mv d z; mv empty d", "echo more >> one; mv one d/one"])
@@ -97,7 +83,7 @@ def test_names_of_one_file_stay_so_after_a_snapshot(workspace: Workspace, script
     workspace.look()
     workspace.shell(script)
     workspace.look()
-    check(workspace)
+    workspace.check()
     listings.check_same(shown, workspace.sealed(before))
 
 
@@ -107,7 +93,7 @@ def test_a_new_name_of_a_file_is_recognised_by_a_daemon_that_knows_nothing(works
     workspace.look()
     workspace.shell("ln d/e/f a/aa")
     workspace.lose_state()
-    check(workspace)
+    workspace.check()
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -121,7 +107,7 @@ def test_a_file_that_the_run_gives_to_another_user_can_be_read_and_sealed(worksp
     if lost:
         workspace.lose_state()
     workspace.look()
-    check(workspace)
+    workspace.check()
 
 
 def test_a_directory_that_two_looks_did_not_see_on_its_way_comes_back_with_all_that_is_in_it(workspace: Workspace) -> None:
@@ -136,7 +122,7 @@ def test_a_directory_that_two_looks_did_not_see_on_its_way_comes_back_with_all_t
     workspace.live.apply(look)
     assert b"/z" not in workspace.in_branch()
     workspace.look()
-    check(workspace)
+    workspace.check()
 
 
 @pytest.fixture
@@ -172,7 +158,7 @@ def test_a_new_directory_with_the_inode_number_of_a_removed_one_shows_nothing_of
     for _ in range(3):  # ext4 gives the number away again
         workspace.shell("rm -rf a/b m n o; mkdir n; mkdir o; mkdir a/b; mkdir m")
         workspace.look()
-        check(workspace)
+        workspace.check()
 
 
 def test_inode_numbers_of_two_directories_may_lead_to_one(workspace: Workspace) -> None:
@@ -183,7 +169,7 @@ def test_inode_numbers_of_two_directories_may_lead_to_one(workspace: Workspace) 
     for path in ("n", "a/n"):
         workspace.live._state.directories[os.stat(workspace.upper / path).st_ino] = workspace.tree.walk(b"m").id
     workspace.look()
-    check(workspace)
+    workspace.check()
     assert not workspace.look()
 
 
@@ -195,7 +181,7 @@ def test_the_files_of_a_renamed_directory_are_not_taken_again(workspace: Workspa
     before = workspace.tree.walk(b"n/1").content
     workspace.shell("mv n m")
     workspace.look()
-    check(workspace)
+    workspace.check()
     assert workspace.tree.walk(b"m/1").content == before != 0
 
 
@@ -223,17 +209,17 @@ def test_a_layer_that_has_all_leaves_those_that_others_lie_over(workspace: Works
     monkeypatch.setattr(layer_stack, "_MOST", 2)
     for script in ("echo x > one; echo y > two", "rm one a/f; echo x > three", "mv a z", "rm two; mkdir a", "echo x > four"):
         workspace.begin()
-        check(workspace)
+        workspace.check()
         workspace.shell(script)
         workspace.look()
-        check(workspace)
+        workspace.check()
         workspace.finish()
     names = [name for name in os.listdir(workspace.base / "runs") if not name.endswith(".beneath")]
     assert any("-" in name.removeprefix("layer-") for name in names)
     for gone in workspace.stack.put_aside_unneeded([workspace.seal()], ()):
         layer_stack.remove(gone)
     workspace.begin()
-    check(workspace)
+    workspace.check()
 
 
 def test_a_layer_with_copies_of_the_lower_is_written_anew_when_the_lower_changes(workspace: Workspace) -> None:
@@ -246,7 +232,7 @@ def test_a_layer_with_copies_of_the_lower_is_written_anew_when_the_lower_changes
     workspace.begin()
     assert (workspace.merged / "a/f").read_text() == "theirs\n"
     workspace.look()
-    check(workspace)
+    workspace.check()
 
 
 @pytest.fixture
@@ -266,7 +252,7 @@ def test_many_files_can_be_removed_between_two_looks(workspace: Workspace, few_d
     data.open_(inode, os.O_RDONLY)
     workspace.shell("rm -r n")
     workspace.look()
-    check(workspace)
+    workspace.check()
     while workspace.opened.overlay.layers.reap():
         pass
     assert data.read(inode, 9, 0) == b"7\n"
@@ -287,4 +273,4 @@ def test_nothing_is_sealed_before_a_new_daemon_has_looked(workspace: Workspace) 
         workspace.seal()
     workspace.look()
     workspace.seal()
-    check(workspace)
+    workspace.check()

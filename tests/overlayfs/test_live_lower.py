@@ -1,14 +1,11 @@
 """What others change in the lower while a run is on: what the run has changed, too, counts as moved, and nothing else does."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from agentfsd.core import inode_attributes, tree_diff
 from agentfsd.history.lower_drift import LowerDrift
-from tests.overlayfs import workspaces
 from tests.overlayfs.workspaces import Workspace, shell
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount an overlay")
@@ -37,12 +34,6 @@ BOTH = {
     "in a renamed directory": ("echo theirs >> a/f", "mv a z; echo ours >> z/f", "z/f"),
 }
 ORDERS = ["theirs first", "ours first", "ours first, with a look"]
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    with workspaces.opened(tmp_path, LOWER) as workspace:
-        yield workspace
 
 
 def moved(workspace: Workspace) -> dict[str, bool]:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import directory_entries, lent_branches
-from agentfsd.overlayfs import branch_overlay
-from agentfsd.overlayfs.branch_overlay import BranchOverlay, NotOurs
+from agentfsd.overlayfs import branch_overlay, run_record
+from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from agentfsd.overlayfs.layer_stack import LayerStack
+from agentfsd.overlayfs.run_record import NotOurs
 from tests.overlayfs.test_takeover import Quiet
 from tests.overlays import Opened
 
@@ -33,7 +34,7 @@ class Lent:
     def resume(self) -> None:
         """Go on as the next daemon does after a kill."""
         self.opened.reopen()
-        record = branch_overlay.read_record(str(self.place))
+        record = run_record.read_record(str(self.place))
         assert record is not None
         self.overlay = BranchOverlay(self.opened.overlay, self.stack(), str(self.place), record, Quiet())
 

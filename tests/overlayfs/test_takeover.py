@@ -75,7 +75,7 @@ class Room:
         self.layer = overlay.trees.pinned(self.seal(), read_only=True)
         self.beneath = self.layer.__enter__()
         objects = os.open(self.base / "objects", os.O_RDONLY)
-        LayerWriter(self.beneath, objects, privileged=True).write(str(place / "layer"))
+        LayerWriter(self.beneath, objects).write(str(place / "layer"))
         os.close(objects)
         self.since_ns = time.clock_gettime_ns(5)
         self.mounted, self.upper = str(place / "merged"), os.open(place / "upper", os.O_RDONLY)

@@ -115,6 +115,13 @@ class Workspace:
     def in_plain(self) -> Listing:
         return listings.of_directory(os.fsencode(self.plain), times=False)
 
+    def check(self) -> None:
+        """The branch has what the run sees, and what the plain copy has."""
+        branch = self.in_branch(times=True)
+        listings.check_same(listings.without_links(branch), listings.without_links(self.in_run(times=True)))
+        listings.check_same(listings.without_times(self.in_branch()), listings.without_times(self.in_plain()))
+        assert self.opened.overlay.fsck() == []
+
     def close(self) -> None:
         self.unmount()
         if self.run is not None:

@@ -7,7 +7,7 @@ import secrets
 import select
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import trio
@@ -19,6 +19,7 @@ from agentfsd.fuse.errno_map import errno_of
 from agentfsd.fuse.name_reservations import NameReserved
 from agentfsd.fuse.native import fuse_protocol as fuse
 from agentfsd.fuse.native import open_requests, repeated_requests
+from agentfsd.fuse.native.handshake import MAX_WRITE_BYTES, IoMode, Unsupported, agree, wanted
 from agentfsd.fuse.native.native_connection import REPEATED, NativeConnection
 from agentfsd.fuse.native.request_table import DECODERS, NAMES
 from agentfsd.fuse.notifier import Owed, all_taken
@@ -27,23 +28,9 @@ from agentfsd.fuse.request_profiling import look_closer, note_refusal
 
 log = logging.getLogger(__name__)
 
-IoMode = Literal["zero-message", "passthrough", "cached"]
-
-MAX_WRITE_BYTES = 1 << 20
 _BUFFER_BYTES = MAX_WRITE_BYTES + (1 << 16)
 _HANDSHAKE_S = 2  # the kernel sends INIT at once
-_MAX_BACKGROUND, _CONGESTION = 64, 48
-_STACK_DEPTH = 1  # passthrough only to files of a file system that is not stacked itself
-
 _SILENT = (fuse.FORGET, fuse.BATCH_FORGET, fuse.INTERRUPT)  # the kernel expects no answer to these
-
-_WANTED = (
-    fuse.ASYNC_READ | fuse.BIG_WRITES | fuse.DONT_MASK | fuse.AUTO_INVAL_DATA | fuse.DO_READDIRPLUS | fuse.READDIRPLUS_AUTO
-    | fuse.ASYNC_DIO | fuse.PARALLEL_DIROPS | fuse.POSIX_ACL | fuse.MAX_PAGES | fuse.CACHE_SYMLINKS | fuse.HANDLE_KILLPRIV_V2
-    | fuse.SETXATTR_EXT | fuse.INIT_EXT | fuse.HAS_EXPIRE_ONLY | fuse.HAS_RESEND
-)  # fmt: skip
-_ZERO_MESSAGE = fuse.NO_OPEN_SUPPORT | fuse.NO_OPENDIR_SUPPORT
-
 
 # What must not be done twice when the kernel sends it again: the journal notes that it was done.
 _ONCE = frozenset(repeated_requests.DECODERS)
@@ -68,10 +55,6 @@ class ConnectionFacts(msgspec.Struct):
     minor: int
     offered: int
     device: int
-
-
-class Unsupported(Exception):
-    """This kernel's FUSE cannot be used; the text says why."""
 
 
 class TaskStarter(Protocol):
@@ -126,26 +109,18 @@ class NativeSession:
         _, opcode, unique, *_ = fuse.IN_HEADER.unpack_from(self._buffer)
         if length < fuse.IN_HEADER.size + fuse.INIT_IN_SHORT.size or opcode != fuse.INIT:
             raise Unsupported("that is no FUSE connection, or somebody speaks on it already")
-        body = self._view[fuse.IN_HEADER.size : length]
-        major, minor, readahead, flags = fuse.INIT_IN_SHORT.unpack_from(body)
-        if major != fuse.MAJOR or minor < fuse.OLDEST_MINOR:
+        try:
+            agreed = agree(self._view[fuse.IN_HEADER.size : length], self.io)
+        except Unsupported:
             self._fail(unique, errno.EPROTO)
-            raise Unsupported(f"the kernel speaks FUSE {major}.{minor}; {fuse.MAJOR}.{fuse.OLDEST_MINOR} is the oldest we know")
-        if flags & fuse.INIT_EXT and len(body) >= fuse.INIT_IN.size:
-            flags |= fuse.INIT_IN.unpack_from(body)[4] << 32
-        self.minor, self.offered = min(minor, fuse.MINOR), flags
-        self.io = self._possible(self.io)
-        taken = flags & self._wanted()
-        reply = fuse.INIT_OUT.pack(
-            fuse.MAJOR, self.minor, readahead, taken & 0xFFFFFFFF, _MAX_BACKGROUND, _CONGESTION,
-            MAX_WRITE_BYTES, 1, MAX_WRITE_BYTES // 4096, 0, taken >> 32, _STACK_DEPTH if taken & fuse.PASSTHROUGH else 0, 0,
-        )  # fmt: skip
-        self._send(unique, [reply])
+            raise
+        self.io, self.minor, self.offered = agreed.io, agreed.minor, agreed.offered
+        self._send(unique, [agreed.reply])
         self._connect()
         self.note_facts()
 
     def _connect(self) -> None:
-        long_setxattr = bool(self.offered & self._wanted() & fuse.SETXATTR_EXT)
+        long_setxattr = bool(self.offered & wanted(self.io) & fuse.SETXATTR_EXT)
         self.requests = NativeConnection(self.connection, self.reply, self.fd, self.io, long_setxattr=long_setxattr)
 
     def resume(self) -> None:
@@ -174,24 +149,6 @@ class NativeSession:
     def is_request_of(self, key: int) -> bool:
         """Return whether a number of ``Database.unanswered`` is that of a request here."""
         return key & ((1 << _NUMBER_BITS) - 1) == self._number
-
-    def _possible(self, io: IoMode) -> IoMode:
-        if io == "zero-message" and self.offered & _ZERO_MESSAGE != _ZERO_MESSAGE:
-            return "cached"
-        if io == "passthrough" and not self.offered & fuse.PASSTHROUGH:
-            return "cached"
-        return io
-
-    def _wanted(self) -> int:
-        if self.io == "zero-message":
-            return _WANTED | _ZERO_MESSAGE
-        return (
-            _WANTED
-            | fuse.ATOMIC_O_TRUNC
-            | fuse.POSIX_LOCKS
-            | fuse.FLOCK_LOCKS
-            | (fuse.PASSTHROUGH if self.io == "passthrough" else 0)
-        )
 
     def begin(self) -> None:
         """Start notifications, and have the kernel send again what another daemon has read and not answered."""
