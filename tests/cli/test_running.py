@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -231,6 +232,27 @@ def test_shell_is_the_users_own(branched: Mounted, monkeypatch: pytest.MonkeyPat
     )
     assert (done.returncode, done.stdout) == (4, "b\n")
     assert (branched.subtree("b") / "by-shell").exists()
+
+
+@pytest.mark.parametrize("program", ["/bin/bash", "/bin/sh"])
+def test_the_prompt_of_a_shell_begins_with_its_branch(branched: Mounted, tmp_path: Path, program: str) -> None:
+    (tmp_path / ".bashrc").write_text("PS1='own> '\n")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        environment = {**os.environ, "SHELL": program, "HOME": str(tmp_path), "TERM": "dumb"} | {"PS1": "own> "}
+        os.chdir(branched.path)
+        os.execve(AGENTFSD[0], [*AGENTFSD, "shell", "b"], environment)
+    text = b""
+    while b"(b) own> " not in text:
+        assert select.select([terminal], [], [], 60)[0], text
+        text += os.read(terminal, 1 << 16)
+    os.write(terminal, b"exit 3\n")
+    with contextlib.suppress(OSError):  # the other side is gone
+        while os.read(terminal, 1 << 16):
+            pass
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+    assert f"agentfsd: this shell is in branch b, shown at {branched.path}; `exit` leaves it".encode() in text
 
 
 # -- which mount

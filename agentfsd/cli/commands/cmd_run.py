@@ -13,7 +13,7 @@ from agentfs_client import interpose, locate, registry, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotFoundError
 from agentfs_host.mount_table import is_within
-from agentfsd.cli import run_questions, shell_completion
+from agentfsd.cli import run_questions, shell_completion, shell_prompt
 from agentfsd.cli.command_base import Failure, converse, mount_option, refusals
 from agentfsd.cli.connect import daemon_start, mount_finder
 from agentfsd.cli.output import printing
@@ -131,7 +131,7 @@ def run(
 
 def run_command(
     branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *,
-    around: bool = False, forwarded: bool = False, asked: Asked | None = None, report: str = "",
+    around: bool = False, forwarded: bool = False, asked: Asked | None = None, report: str = "", is_shell: bool = False,
 ) -> int:  # fmt: skip
     """Run a command in a branch and return its exit code.
 
@@ -146,6 +146,7 @@ def run_command(
         forwarded: Preload the library that gets real descriptors.
         asked: The options of confinement.
         report: How to report what the run did: text, json, or "" for what the setting says.
+        is_shell: The program is an interactive shell, which is to show its branch.
     """
     directory = _current_directory()
     mount, daemon = converse(lambda: _find(named, directory))
@@ -159,6 +160,10 @@ def run_command(
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name, **preloaded}
         if starts_in != directory:
             env["PWD"] = starts_in
+        if is_shell:
+            command, more = shell_prompt.marked(command[0], chosen.name, env)
+            env |= more
+            printing.note(f"this shell is in branch {chosen.name}, shown at {shown_at}; `exit` leaves it")
         settings = daemon.policy()
         ways = list(dict.fromkeys([settings.get("run.io", io), io])) if io == "auto" else [io]
         is_barred = io == "auto" and namespace_trial.would_bar(mount.mountpoint)

@@ -17,7 +17,8 @@ from agentfsd.cli.commands.cmd_run import run_command
 def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) -> None:
     """Open $SHELL in a branch.
 
-    Without BRANCH, the shell gets a new branch with a generated name. AGENTFS_BRANCH holds the branch's name, for your prompt.
+    Without BRANCH, the shell gets a new branch with a generated name. The prompts of bash, fish and sh begin with the branch;
+    AGENTFS_BRANCH holds its name for the prompt of another shell.
 
     \b
     Example:
@@ -25,4 +26,4 @@ def shell(ctx: click.Context, branch: str | None, new: bool, named: str | None) 
       agentfsd shell --new fix-2
     """
     program = os.environ.get("SHELL") or "/bin/sh"
-    ctx.exit(run_command(branch, new, None, "auto", named, (program,)))
+    ctx.exit(run_command(branch, new, None, "auto", named, (program,), is_shell=True))
