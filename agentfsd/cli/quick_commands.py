@@ -16,6 +16,7 @@ _Fields = dict[str, object]
 _lines: list[bytes] = []  # what is to be printed: nothing is, before all of it is known
 
 VERSION = 1  # of the protocol: agentfs_client.message has it
+_DIGITS = 10  # more than a process id has
 _AS_JSON = "json"  # a field that is not sent
 _PATIENCE_S = 2.0  # a daemon that has not told its status by then may hang: the full command line says so
 
@@ -70,6 +71,8 @@ class _Command:
 
 def run(arguments: Sequence[str]) -> int | None:
     """Carry out a command line and return the exit code; None, with nothing done, if it is not one for this module."""
+    if sys.stdout is None or "--" in arguments or any(" " in word for word in arguments[:2]):
+        return None
     if list(arguments) == ["--version"]:
         return _version()
     command, rest = _COMMANDS.get(" ".join(arguments[:2])), arguments[2:]
@@ -114,6 +117,9 @@ def _write() -> int:
     except BrokenPipeError:  # the program that reads our output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
+    except OSError as exc:  # the disk is full, for example
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return _refused(exc.strerror or str(exc), "")
     return 0
 
 
@@ -129,7 +135,7 @@ def _made_fit(fields: _Fields) -> bool:
     if "pid" not in fields:
         return True
     number = str(fields["pid"])
-    if not (number.isascii() and number.isdigit()):
+    if not (number.isascii() and number.isdigit() and len(number) < _DIGITS):
         return False
     fields["pid"] = int(number)
     return True

@@ -6,6 +6,7 @@ It handles the plain cases. In every other case it returns None. The full comman
 import json
 import os
 import socket
+import stat
 import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -52,38 +53,45 @@ def socket_of(named: str | None) -> str | None:
     """Return the socket of the daemon that a command means: by -m, by AGENTFS_MOUNT, or by the current directory."""
     chosen = named or os.environ.get("AGENTFS_MOUNT")
     try:
-        path = os.path.realpath(chosen) if chosen else os.getcwd()
-        records = _records()
-        at = _mount_that_shows(path)
-    except (OSError, ValueError):
+        mounts, records = _mounts(), _records()
+        path = _resolved(chosen, mounts) if chosen else os.getcwd()
+        at = _mount_that_shows(path, mounts)
+        found = _records_at(path, records) if at is None else _records_at(at, records)
+        if named == "" or len(found) != 1 or (at is None and found[0]["hidden"]):  # a one-step daemon may just be ending
+            return None
+        return str(found[0]["socket"])
+    except (OSError, ValueError, TypeError, KeyError):
         return None
-    if at is not None:
-        mine = [one for one in records if one["mountpoint"] == at] or [one for one in records if one["lower"] == at]
-    else:
-        places = [path] if chosen else _upwards(path)
-        found = ([one for one in records if one["lower"] == place and not one["hidden"]] for place in places)
-        mine = next(filter(None, found), [])  # a one-step daemon that nobody uses may just be ending
-    return str(mine[0]["socket"]) if len(mine) == 1 else None
 
 
-def _upwards(path: str) -> list[str]:
-    directories = [path]
-    while directories[-1] != "/":
-        directories.append(os.path.dirname(directories[-1]))
-    return directories
+def _records_at(path: str, records: "list[dict[str, Any]]") -> "list[dict[str, Any]]":
+    return [one for one in records if one["mountpoint"] == path] or [one for one in records if one["lower"] == path]
 
 
-def _records() -> list[dict[str, "Any"]]:
+def _resolved(path: str, mounts: dict[bytes, bool]) -> str:
+    """Return the path without symlinks. A mount point of ours is taken as it stands, as its daemon may hang."""
+    absolute = os.path.abspath(path)
+    is_ours = ".." not in path.split("/") and mounts.get(os.fsencode(absolute), False)
+    return absolute if is_ours else os.path.realpath(path)
+
+
+def _records() -> "list[dict[str, Any]]":
     """Return the records of this user's daemons, as agentfs_client.registry finds them, of dead ones, too."""
     for directory in _runtime_directories():
-        if os.path.isdir(directory) and os.lstat(directory).st_uid == os.geteuid():
-            found = []
-            for name in os.listdir(directory):
-                if name.endswith(".json"):
-                    with open(os.path.join(directory, name), "rb") as file:
-                        found.append(json.loads(file.read()))
-            return found
+        try:
+            info = os.lstat(directory)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
+            continue
+        names = [name for name in os.listdir(directory) if name.endswith(".json")]
+        return [json.loads(_content(os.path.join(directory, name))) for name in names]
     return []
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _runtime_directories() -> list[str]:
@@ -94,19 +102,25 @@ def _runtime_directories() -> list[str]:
     return [*of_root, *([os.path.join(xdg, "agentfsd")] if xdg else []), f"/tmp/agentfsd-{os.geteuid()}"]
 
 
-def _mount_that_shows(path: str) -> str | None:
+def _mounts() -> dict[bytes, bool]:
+    """Return each mount point, and whether it shows branches of agentfsd. What was mounted last at a place counts."""
+    mounts = {}
+    for line in _content("/proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(b" - ")
+        place = left.split(maxsplit=5)[4]
+        if b"\\" in place:
+            place = place.decode("unicode_escape").encode("latin-1")
+        kind, source = right.split(maxsplit=2)[:2]
+        mounts[place] = kind == _FSTYPE or (kind == b"overlay" and source.startswith(_OVERLAY_SOURCE))
+    return mounts
+
+
+def _mount_that_shows(path: str, mounts: dict[bytes, bool]) -> str | None:
     """Return the mount point that shows *path*, if it is one of agentfsd's."""
-    name, best, is_ours = os.fsencode(path), b"", False
-    with open("/proc/self/mountinfo", "rb") as file:
-        for line in file:
-            left, _, right = line.partition(b" - ")
-            place = left.split(maxsplit=5)[4]
-            if b"\\" in place:
-                place = place.decode("unicode_escape").encode("latin-1")
-            if len(place) >= len(best) and (name == place or name.startswith(place.rstrip(b"/") + b"/")):
-                kind, source = right.split(maxsplit=2)[:2]
-                best, is_ours = place, kind == _FSTYPE or (kind == b"overlay" and source.startswith(_OVERLAY_SOURCE))
-    return os.fsdecode(best) if is_ours else None
+    name = os.fsencode(path)
+    around = (place for place in mounts if name == place or name.startswith(place.rstrip(b"/") + b"/"))
+    nearest = max(around, key=len, default=b"")
+    return os.fsdecode(nearest) if mounts.get(nearest, False) else None
 
 
 def ask(place: str, request: dict[str, object], timeout_s: float | None) -> JsonReply | None:
@@ -126,7 +140,7 @@ def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Json
         try:
             length = _LENGTH.unpack(_receive(connection.recv, _LENGTH.size))[0]
             reply: JsonReply = json.loads(_receive(connection.recv, length), object_hook=JsonReply)
-        except OSError:
+        except (OSError, ValueError):
             raise Lost from None
         return reply
 

@@ -55,7 +55,7 @@ async def wire_activity(services: Services, context: RequestContext) -> list[wir
     if context.bound_to is None:
         shown = await wire_branches(services)
     else:
-        shown = [await wire_branch(services, context.branch)]
+        shown = [await wire_branch(services, context.bound_to)] if services.overlay.refs.exists(context.bound_to) else []
     paths = services.audit.last_path if services.audit is not None else {}
     return [
         wire.AgentActivity(

@@ -217,10 +217,8 @@ class PathMerger:
     def _decide_two_names(self, paths: tuple[bytes, bytes, bytes], base: Inode | None, ours: Inode, theirs: Inode) -> None:
         """Decide about a file to which each side gave a name of its own. The favoured name gets the changes of both sides."""
         path, here, there = paths
-        if (
-            here in self._committed and there in self._committed
-        ):  # git has merged both names: they are two files, not two names of one
-            self.outcome.steps.append(Step(there, theirs))
+        if here in self._committed and there in self._committed:
+            self._decide_apart(here, there)
             return
         if self._rules.favor not in ("ours", "theirs"):
             text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
@@ -229,13 +227,20 @@ class PathMerger:
             return
         by_them = self._rules.favor == "theirs"
         if (here if by_them else there) in self._committed:
-            self.outcome.steps.append(Step(there, theirs))
+            self._decide_apart(here, there)
             return
         self._move(path, base, ours, theirs, there if by_them else here, by_them=by_them)
         self.outcome.steps += [Step(here, None)] if by_them else []
         told = {decision.path for decision in self.outcome.decided}
         for name in (name for name in paths if name not in told):
             self._note_decision(name, "rename/rename")
+
+    def _decide_apart(self, *names: bytes) -> None:
+        """Decide about two names of one file each for itself: the merged commit has the file that looks like a second name."""
+        self._decided -= set(names)
+        for name in names:
+            if name in self._theirs:
+                self._decide(name)
 
     def _decide_moved_or_gone(self, path: bytes, new: bytes, theirs: Inode | None, *, by_them: bool) -> None:
         """Decide about a file that one side renamed, and the other deleted. No favoured side deletes a name that it never had."""

@@ -30,6 +30,6 @@ def aside(work: Callable[[], _T], meanwhile: Iterator[object] | None = None) -> 
         try:
             return future.result(timeout=_WAIT_S)
         except TimeoutError:
-            if future.done():
-                raise
+            if future.done():  # it has ended just now, perhaps with such an exception of its own
+                return future.result()
         yield 0, 0, "git"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from agentfs_client.message import PROTOCOL_VERSION
 from agentfsd.cli import quick_commands, quick_daemon
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import AGENTFSD, Mounted, agentfsd
 
 # Runs the program's entry point, and then says on a descriptor of its own which libraries were loaded.
 _ENTRY = """
@@ -119,7 +120,8 @@ def test_a_command_in_a_run_means_its_own_branch(changed: Mounted) -> None:
 def test_the_workspace_and_the_options_name_the_mount(changed: Mounted, tmp_path: Path) -> None:
     wanted = _full("diff", "b", cwd=changed.path).stdout
     for arguments, cwd, environment in [
-        (("diff", "b"), changed.lower / "sub", {}),
+        (("diff", "b"), changed.lower, {}),
+        (("diff", "b"), changed.path / "sub", {}),
         (("diff", "b", "-m", str(changed.path)), tmp_path, {}),
         (("diff", "b", f"--mount={changed.lower}"), tmp_path, {}),
         (("diff", "b"), tmp_path, {"AGENTFS_MOUNT": str(changed.path)}),
@@ -128,8 +130,50 @@ def test_the_workspace_and_the_options_name_the_mount(changed: Mounted, tmp_path
         assert (loaded, done.stdout) == ("", wanted)
 
 
+def test_where_another_daemon_may_be_meant_the_full_one_decides(changed: Mounted, tmp_path: Path) -> None:
+    below = changed.lower / "sub"
+    agentfsd("run", "--", "true", cwd=below)  # leaves a one-step overlay of that directory
+    for arguments, cwd, environment in [
+        (("branch", "list"), below, {}),
+        (("branch", "list"), below / "deep", {}),
+        (("branch", "list", "-m", ""), changed.path, {"AGENTFS_MOUNT": str(changed.path)}),
+    ]:
+        done, loaded = _quick(*arguments, cwd=cwd, **environment)
+        full = subprocess.run([*AGENTFSD, *arguments], cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
+        assert "click" in loaded and _said(done) == _said(full)
+
+
+def test_a_mount_whose_daemon_hangs_is_told_of(changed: Mounted, tmp_path: Path) -> None:
+    pid = changed.record().pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        done, _ = _quick("status", "-m", str(changed.path), cwd=tmp_path)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert done.returncode == 1 and "does not answer" in done.stderr
+
+
+@pytest.mark.parametrize("broken", [">&-", "> /dev/full"])
+def test_an_output_that_takes_nothing_ends_with_a_sentence(changed: Mounted, broken: str) -> None:
+    script = f"{sys.executable} -c 'from agentfsd.cli import entry; entry.main()' snapshot create -b b {broken}"
+    done = subprocess.run(["sh", "-c", script], cwd=changed.path, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert len(changed.json("snapshot list")) == 1
+
+
 @pytest.mark.parametrize(
-    "arguments", ["diff b --stat", "diff b -- file", "restore a b c", "snapshot create --help", "bind x b", "diff -x", "branch"]
+    "arguments",
+    [
+        "diff b --stat",
+        "diff -m -- b",
+        f"bind {'1' * 5000} b",
+        "diff b -- file",
+        "restore a b c",
+        "snapshot create --help",
+        "bind x b",
+        "diff -x",
+        "branch",
+    ],
 )
 def test_other_command_lines_are_left_to_the_full_one(changed: Mounted, arguments: str) -> None:
     done, loaded = _quick(*arguments.split(), cwd=changed.path)

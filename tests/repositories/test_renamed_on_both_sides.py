@@ -80,6 +80,22 @@ def test_a_new_file_that_git_has_merged_is_no_second_name(agents: Agents, favor:
     assert ((place / "of-one").read_text(), (place / "of-two").read_text()) == ("".join(LINES), edited(8, "two"))
 
 
+@pytest.mark.parametrize("favor", ["", "ours", "theirs"])
+def test_an_untracked_file_at_such_a_name_is_not_overwritten(agents: Agents, favor: Literal["", "ours", "theirs"]) -> None:
+    move(agents, "one", {"old": "of-one"}, {})
+    (agents.work("one") / "of-two").write_text("untracked of one\n")
+    agents.keep("one")
+    move(agents, "two", {}, {"of-two": edited(8, "two")})
+    (agents.work("two") / "old").unlink()
+    (agents.work("two") / "of-one").write_text("untracked of two\n")
+    agents.keep("two")
+    merged = agents.merge("two", into="one", rules=Rules(favor=favor))
+    told = {found.path for found in merged.conflicts} | {decision.path for _, decision in merged.decided}
+    assert {b"of-one", b"of-two"} <= told
+    if favor == "":
+        assert (agents.work("one") / "of-two").read_text() == "untracked of one\n"
+
+
 def test_markers_in_a_file_renamed_to_two_names_are_told_of_both(agents: Agents) -> None:
     move(agents, "one", {"old": "of-one"}, {"of-one": edited(15, "one")})
     move(agents, "two", {"old": "of-two"}, {"of-two": edited(8, "two")})

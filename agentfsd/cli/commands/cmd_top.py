@@ -169,8 +169,7 @@ def _agents(reply: wire.TopReply) -> list[list[str]]:
     return [
         [
             agent.branch,
-            printing.printable(", ".join(agent.commands[:_COMMANDS])) + (", ..." if len(agent.commands) > _COMMANDS else "")
-            or "-",
+            _listed(agent.commands) or "-",
             str(agent.processes) if agent.processes else "-",
             f"{'' if agent.counted else '~'}{agent.changed}",
             agent.last_path or "-",

@@ -121,7 +121,8 @@ async def _keep_up(
         await drive(settling.settle(services.overlay, branch_id, seen, same, whole=whole, once=once), context)
         if services.overlay.refs.exists(branch_id):
             services.overlay.undo_log.note_commit(services.overlay.refs.branch(branch_id).name)
-            services.overlay.branches.note_commit(branch_id)
+            if note.get("whole"):
+                services.overlay.branches.note_commit(branch_id)
         try:
             if outcome.clean is not None:
                 await trio.to_thread.run_sync(outcome.clean)
