@@ -1,5 +1,6 @@
 """Random git commands in branches of a real mount, random merges and commits, kills of the daemon, and what must hold then."""
 
+import json
 import random
 import subprocess
 import time
@@ -213,14 +214,14 @@ class Soak:
 
     def _agentfsd(self, *arguments: str, kill: bool) -> tuple[str, bool]:
         if not kill:
-            done = self.mounted.cli(arguments[0], *arguments[1:], check=False)
+            done = self.mounted.cli(arguments[0], *arguments[1:], "--json", check=False)
             assert "internal error" not in done.stderr, done.stderr
             assert "Traceback" not in done.stderr, done.stderr
             assert "has gone" not in done.stderr, done.stderr  # a file of the real directory that a branch had only renamed
-            return done.stdout + done.stderr, done.returncode == 0
+            return _told(done), done.returncode == 0
         process = subprocess.Popen(
-            [*AGENTFSD, arguments[0], "-m", str(self.mounted.path), *arguments[1:]],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [*AGENTFSD, arguments[0], "-m", str(self.mounted.path), *arguments[1:], "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         deadline = time.monotonic() + self.chance.uniform(0.5, 3)
         while process.poll() is None and not self._journal() and time.monotonic() < deadline:
@@ -228,7 +229,7 @@ class Soak:
         time.sleep(self.chance.uniform(0, 0.06))
         self.count("kills of a commit that had begun" if self._journal() else "kills")
         self.mounted.kill()
-        said = process.communicate()[0]
+        said = _told(subprocess.CompletedProcess(process.args, 0, *process.communicate()))
         for shell in self._shells.values():
             shell.kill()
             shell.communicate()
@@ -298,6 +299,17 @@ class Soak:
     def _text(self, place: str, name: str) -> str:
         path = (self.mounted.lower if place == REAL else self.mounted.subtree(place)) / name
         return path.read_text(errors="replace") if path.is_file() else ""
+
+
+def _told(done: subprocess.CompletedProcess[str]) -> str:
+    """What a merge or commit has told. As text it names only the first conflicts that a side decided."""
+    if not done.stdout:
+        return done.stderr
+    reply = json.loads(done.stdout)
+    lines = [*reply["said"], *(f"merged {name}" for name in reply["merged"]), *(f"left {name}" for name in reply["left"])]
+    lines += [f"conflict {found['kind']} {found['path']}: {found['message']}" for found in reply["conflicts"]]
+    lines += [f"decided for {reply['into']}: " + ", ".join(each["path"] for each in reply["decided"])] * bool(reply["decided"])
+    return done.stderr + "".join(f" {line}\n" for line in lines)
 
 
 def _decided(said: str) -> set[str]:
