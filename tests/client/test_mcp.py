@@ -133,7 +133,7 @@ def _listed(process: "subprocess.Popen[bytes]") -> Any:
     ):
         process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
     process.stdin.flush()
-    assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "agentfs"
+    assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "agentfsd"
     return json.loads(process.stdout.readline())["result"]["tools"]
 
 

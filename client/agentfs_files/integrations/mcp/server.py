@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mcp import types
     from mcp.server.lowlevel import Server
 
-NAME = "agentfs"
+NAME = "agentfsd"
 _ENDED_BY = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
