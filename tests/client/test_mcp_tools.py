@@ -104,7 +104,8 @@ def test_tools_and_arguments_are_those_of_the_reference_server_and_more(workspac
         ({"path": "bin"}, "refused: bin is binary"),
         ({"path": "src"}, "refused: src is a directory"),
         ({"path": "nope"}, "refused: nope does not exist"),
-        ({"path": "../nope"}, "refused: ../nope: the path escapes root"),
+        ({"path": "../nope"}, "refused: ../nope leads outside /workspace;"),
+        ({"path": "/etc/passwd"}, "refused: /etc/passwd leads outside /workspace;"),
         ({}, "refused: read_text_file cannot be called so: Object missing required field `path`"),
         ({"path": "bin", "limit": 3}, "refused: read_text_file cannot be called so: Object contains unknown field `limit`"),
     ],
@@ -232,6 +233,24 @@ def test_writing_and_moving_replace_nothing_by_accident(workspace: InMemoryFiles
     assert workspace.read("moved/a.txt").content == "a"
 
 
+def test_home_directory_is_not_a_directory_called_tilde(workspace: InMemoryFilesystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [
+        ("create_directory", {"path": "~/x"}),
+        ("write_file", {"path": "~/a.txt", "content": "a"}),
+        ("move_file", {"source": "bin", "destination": "~/bin"}),
+        ("glob", {"pattern": "~/*"}),
+        ("read_multiple_files", {"paths": ["~/a.txt"]}),
+        ("create_directory", {"path": "./~"}),
+    ]
+    monkeypatch.setenv("HOME", "/home/me")
+    *outside, several, made = ask(workspace, *calls)
+    assert all(said.startswith("refused: /home/me/") and "leads outside /workspace" in said for said in outside)
+    assert several.startswith("~/a.txt: Error - /home/me/a.txt leads outside /workspace")
+    assert made == "Successfully created directory ./~"
+    monkeypatch.setenv("HOME", "/workspace/src")
+    assert ask_one(workspace, "read_text_file", path="~/app.py") == CODE
+
+
 def test_searching_in_files_leaves_out_what_git_ignores(workspace: InMemoryFilesystem) -> None:
     workspace.write(".gitignore", "*.log\n")
     workspace.write("x.log", "return 9\n")
@@ -287,7 +306,7 @@ def test_symlinks_of_a_host_directory_lead_neither_out_nor_round(tmp_path: Path)
     children = [{"name": "f", "type": "file"}, loop]
     assert json.loads(tree) == [{"name": "a", "type": "directory", "children": children}, {"name": "out", "type": "file"}]
     assert found.split("\n") == [f"{tmp_path}/a", f"{tmp_path}/a/f", f"{tmp_path}/a/loop"]
-    assert outside.startswith("refused: out/passwd: the path escapes root")
+    assert outside.startswith(f"refused: out/passwd leads outside {tmp_path};")
 
 
 def test_names_that_are_no_utf8_are_spelt_out(tmp_path: Path) -> None:

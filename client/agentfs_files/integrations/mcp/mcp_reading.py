@@ -77,9 +77,9 @@ class ReadMultipleFiles(McpTool, frozen=True):
 
     def _part(self, workspace: Workspace, path: str) -> str:
         try:
-            return f"{path}:\n{_text(workspace, path, 0, 0)}\n"
+            return f"{path}:\n{_text(workspace, workspace.locate(path), 0, 0)}\n"
         except (McpRefused, *EXPECTED) as exc:
-            return f"{path}: Error - {sentence(exc, path)}"
+            return f"{path}: Error - {sentence(exc, path, workspace.root)}"
 
 
 class Contents(msgspec.Struct, frozen=True, rename="camel"):

@@ -26,7 +26,7 @@ class Glob(McpTool, frozen=True):
     include_ignored: _IncludeIgnored = False
 
     def run(self, workspace: Workspace) -> Text:
-        parameters = GlobParams(self.pattern, self.path, include_ignored=self.include_ignored)
+        parameters = GlobParams(workspace.locate(self.pattern), self.path, include_ignored=self.include_ignored)
         return _said(glob_handler(parameters, context=ToolContext(filesystem=workspace.filesystem)))
 
 

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from agentfs_client.extras import needed_for
 from agentfs_files.filesystem.filesystem_protocol import Filesystem, SnapshotableFilesystem
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
 NAME = "agentfsd"
+_PATHS = ("path", "source", "destination")  # arguments of tools
 _ENDED_BY = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
@@ -167,16 +169,21 @@ def _call(tool: type[McpTool], given: dict[str, Any], workspace: Workspace, with
     path = str(given.get("path") or given.get("destination") or "")
     try:
         tool_call = msgspec.convert(given, tool, strict=False)
+        tool_call = structs.replace(tool_call, **{name: workspace.locate(getattr(tool_call, name)) for name in _paths_of(tool)})
         if with_snapshot and tool.changes and tool not in (TakeSnapshot, RestoreSnapshot):
             workspace.snapshot(f"before {tool.name} {path}".rstrip())
         return _answer(tool_call.run(workspace))
     except msgspec.ValidationError as exc:
         return _failure(f"{tool.name} cannot be called so: {exc}")
     except (McpRefused, *EXPECTED) as exc:
-        return _failure(sentence(exc, path))
+        return _failure(sentence(exc, path, workspace.root))
     except Exception as exc:  # noqa: BLE001 - no error in a tool may end the server
         _log.exception("%s failed", tool.name)
         return _failure(f"{tool.name} failed: an internal error ({type(exc).__name__}), which the log of this server tells about")
+
+
+def _paths_of(tool: type[McpTool]) -> Iterable[str]:
+    return (name for name in _PATHS if name in tool.__struct_fields__)
 
 
 def _answer(result: Any) -> "types.CallToolResult":
