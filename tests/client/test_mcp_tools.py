@@ -251,6 +251,29 @@ def test_home_directory_is_not_a_directory_called_tilde(workspace: InMemoryFiles
     assert ask_one(workspace, "read_text_file", path="~/app.py") == CODE
 
 
+def test_names_that_are_equal_in_unicode_are_one_file(workspace: InMemoryFilesystem) -> None:
+    """As a model that composes characters otherwise than the disk means it; the reference server does the same."""
+    composed, decomposed = "\N{LATIN SMALL LETTER E WITH ACUTE}", "e\N{COMBINING ACUTE ACCENT}"
+    _, _, read, _, moved = ask(
+        workspace,
+        ("create_directory", {"path": f"caf{composed}"}),
+        ("write_file", {"path": f"caf{decomposed}/{decomposed}.txt", "content": "1"}),
+        ("read_text_file", {"path": f"/workspace/caf{composed}/{composed}.txt"}),
+        ("write_file", {"path": f"caf{composed}/{composed}.txt", "content": "2"}),
+        ("move_file", {"source": f"caf{decomposed}", "destination": f"r{composed}sum{composed}"}),
+    )
+    assert read == "1"
+    assert workspace.read(f"r{composed}sum{composed}/{decomposed}.txt").content == "2"
+    assert moved.startswith("Successfully")
+
+    workspace.write(f"{composed}o", "1")
+    workspace.write(f"{decomposed}o", "2")
+    assert ask_one(workspace, "read_text_file", path=f"{decomposed}o") == "2"
+    workspace.write(f"A{composed}{decomposed}", "1")
+    workspace.write(f"A{decomposed}{composed}", "1")
+    assert "can be any of 2 files" in ask_one(workspace, "read_text_file", path=f"A{composed}{composed}")
+
+
 def test_searching_in_files_leaves_out_what_git_ignores(workspace: InMemoryFilesystem) -> None:
     workspace.write(".gitignore", "*.log\n")
     workspace.write("x.log", "return 9\n")

@@ -5,7 +5,8 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from agentfs_files.integrations.mcp.mcp_listing import DirectoryPath
-from agentfs_files.integrations.mcp.mcp_tool import McpRefused, McpTool, Text, Workspace
+from agentfs_files.integrations.mcp.mcp_refusal import McpRefused
+from agentfs_files.integrations.mcp.mcp_tool import McpTool, Text, Workspace
 from agentfs_files.tools.catalogue import glob_handler, grep_handler
 from agentfs_files.tools.context import ToolContext, ToolResult
 from agentfs_files.tools.parameters import GlobParams, GrepParams, OutputMode

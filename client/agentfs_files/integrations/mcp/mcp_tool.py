@@ -12,10 +12,6 @@ from agentfs_files.integrations.mcp.mcp_paths import locate
 CUT_AT_BYTES = 32 << 20  # most that one call returns
 
 
-class McpRefused(Exception):
-    """A tool refuses a call. The message is one sentence for the model."""
-
-
 class Text(msgspec.Struct, frozen=True):
     """A result whose text a model reads. Other fields of a result are for programs."""
 

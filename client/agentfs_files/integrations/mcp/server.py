@@ -28,7 +28,8 @@ from agentfs_files.integrations.mcp.mcp_listing import (
 )
 from agentfs_files.integrations.mcp.mcp_reading import ReadFile, ReadMediaFile, ReadMultipleFiles, ReadTextFile
 from agentfs_files.integrations.mcp.mcp_searching import Glob, Grep
-from agentfs_files.integrations.mcp.mcp_tool import McpRefused, McpTool, Workspace
+from agentfs_files.integrations.mcp.mcp_refusal import McpRefused
+from agentfs_files.integrations.mcp.mcp_tool import McpTool, Workspace
 from agentfs_files.integrations.mcp.mcp_writing import CreateDirectory, EditFile, MoveFile, WriteFile
 from agentfs_files.tools.tool import json_schema
 
