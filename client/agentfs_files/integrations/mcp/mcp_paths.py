@@ -1,4 +1,4 @@
-"""Turn the path that a client gives into one that the file system takes: `~` is the home directory, and nothing outside passes."""
+"""Turn the path that a client gives into one that the file system takes: `~` is the home directory; nothing outside passes."""
 
 import os
 import unicodedata
@@ -27,8 +27,8 @@ def locate(filesystem: Filesystem, path: str) -> str:
 
 
 def _as_spelt(filesystem: Filesystem, where: str, given: str) -> str:
-    """Return a path whose names are written as they are on disk, where those are equal in Unicode: models compose characters anew,
-    and would not find a file, or make a second one that looks the same.
+    """Return a path whose names are written as they are on disk, where those are equal in Unicode. Models compose characters
+    anew, and would not find a file, or make a second one that looks the same.
     """
     above = ""
     for name in where.split("/"):
@@ -39,7 +39,7 @@ def _as_spelt(filesystem: Filesystem, where: str, given: str) -> str:
                 raise McpRefused(f"{given} can be any of {len(same)} files, whose names differ in how characters are composed")
             path = join(above, *same) if same else path
         above = path
-    return above
+    return given if above == where else above
 
 
 def _equivalent(filesystem: Filesystem, directory: str, name: str) -> list[str]:
@@ -52,7 +52,7 @@ def _equivalent(filesystem: Filesystem, directory: str, name: str) -> list[str]:
 
 
 def _roots(filesystem: Filesystem) -> tuple[str, ...]:
-    """Return the directories that absolute paths begin with. Over a socket the root is `/`, but a client knows the mount point."""
+    """Return what absolute paths begin with. Over a socket the root is `/`, but a client knows the mount point."""
     if filesystem.mount_point is None:
         return (filesystem.root,)
     return (filesystem.mount_point,) if filesystem.root == "/" else (filesystem.mount_point, filesystem.root)

@@ -27,8 +27,8 @@ from agentfs_files.integrations.mcp.mcp_listing import (
     SearchFiles,
 )
 from agentfs_files.integrations.mcp.mcp_reading import ReadFile, ReadMediaFile, ReadMultipleFiles, ReadTextFile
-from agentfs_files.integrations.mcp.mcp_searching import Glob, Grep
 from agentfs_files.integrations.mcp.mcp_refusal import McpRefused
+from agentfs_files.integrations.mcp.mcp_searching import Glob, Grep
 from agentfs_files.integrations.mcp.mcp_tool import McpTool, Workspace
 from agentfs_files.integrations.mcp.mcp_writing import CreateDirectory, EditFile, MoveFile, WriteFile
 from agentfs_files.tools.tool import json_schema
@@ -108,7 +108,6 @@ def make_server(
         import anyio.to_thread
         from mcp import types
         from mcp.server.lowlevel import Server
-        from mcp.shared.exceptions import MCPError
 
     workspace = Workspace(filesystem)
     tools = {tool.name: tool for tool in _offered(filesystem)}
@@ -122,7 +121,7 @@ def make_server(
     async def call_tool(context: Any, parameters: types.CallToolRequestParams) -> types.CallToolResult:
         tool = tools.get(parameters.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"there is no tool {parameters.name}; there are {', '.join(tools)}")
+            return _failure(f"there is no tool {parameters.name}; there are {', '.join(tools)}")  # which the model sees
         given = parameters.arguments or {}
         return await anyio.to_thread.run_sync(_call, tool, given, workspace, with_snapshots, limiter=one_at_a_time)
 
@@ -175,7 +174,8 @@ def _call(tool: type[McpTool], given: dict[str, Any], workspace: Workspace, with
             workspace.snapshot(f"before {tool.name} {path}".rstrip())
         return _answer(tool_call.run(workspace))
     except msgspec.ValidationError as exc:
-        return _failure(f"{tool.name} cannot be called so: {exc}")
+        known = ", ".join(tool.__struct_encode_fields__) or "none"
+        return _failure(f"{tool.name} cannot be called so: {exc}; its arguments: {known}")
     except (McpRefused, *EXPECTED) as exc:
         return _failure(sentence(exc, path, workspace.root))
     except Exception as exc:  # noqa: BLE001 - no error in a tool may end the server
