@@ -81,6 +81,20 @@ def test_client_edits_takes_a_snapshot_and_rolls_back(mounted: Mounted) -> None:
     assert (mounted.lower / "src/app.py").read_text() == "def main():\n    return 1\n"
 
 
+def test_names_may_be_as_long_as_those_of_the_kernel(mounted: Mounted) -> None:
+    deep, long = "/".join(["d"] * 100), "n" * 255
+
+    async def session() -> None:
+        async with server(mounted, "-b", "main") as client:
+            call = calling(client)
+            assert await call("create_directory", path=deep) == f"Successfully created directory {deep}"
+            assert await call("write_file", path=f"{deep}/{long}", content="x") == f"Successfully wrote to {deep}/{long}"
+            assert (await call("write_file", path="n" * 256, content="x")).startswith("refused: ")
+
+    anyio.run(session)
+    assert (mounted.path / deep / long).read_text() == "x"
+
+
 def test_two_servers_see_a_branch_each(mounted: Mounted) -> None:
     async def session() -> None:
         async with anyio.create_task_group() as tasks:
