@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,19 @@ def test_names_may_be_as_long_as_those_of_the_kernel(mounted: Mounted) -> None:
 
     anyio.run(session)
     assert (mounted.path / deep / long).read_text() == "x"
+
+
+def test_client_that_starts_again_goes_on_in_the_branch_it_made(mounted: Mounted) -> None:
+    async def session(*, read: bool) -> None:
+        async with server(mounted, "-b", "again", "--new", "--from", "main") as client:
+            call = calling(client)
+            if read:
+                assert await call("read_text_file", path="kept.txt") == "kept"
+            else:
+                await call("write_file", path="kept.txt", content="kept")
+
+    anyio.run(partial(session, read=False))
+    anyio.run(partial(session, read=True))
 
 
 def test_two_servers_see_a_branch_each(mounted: Mounted) -> None:
