@@ -150,6 +150,25 @@ def test_server_ends_with_its_client_and_on_sigterm(mounted: Mounted) -> None:
             without_client.kill()
 
 
+def test_half_of_a_surrogate_pair_is_answered(mounted: Mounted) -> None:
+    command = [*AGENTFSD, "mcp", "-m", str(mounted.path), "-b", "main"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            _listed(process)
+            for number, content in enumerate((r"a\ud800", r"\ud83d\ude00 \\ud800 \udc00\ud800\ud800\ud83d\ude00")):
+                call = {"name": "write_file", "arguments": {"path": "half", "content": "CONTENT"}}
+                message = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call})
+                process.stdin.write(message.replace("CONTENT", content).encode() + b"\n")
+                process.stdin.flush()
+                answer = json.loads(process.stdout.readline())
+                assert (answer["id"], answer["result"]["isError"]) == (number, False)
+            assert (mounted.path / "half").read_text() == "\U0001f600 \\ud800 \ufffd\ufffd\ufffd\U0001f600"
+        finally:
+            process.stdin.close()
+            process.wait(10)
+
+
 def _listed(process: "subprocess.Popen[bytes]") -> Any:
     """The tools as a client that speaks for itself is told them."""
     assert process.stdin is not None and process.stdout is not None

@@ -9,13 +9,14 @@ import signal
 import sys
 from collections.abc import Iterable
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import msgspec
 from msgspec import structs
 
 from agentfs_client.extras import needed_for
 from agentfs_files.filesystem.filesystem_protocol import Filesystem, SnapshotableFilesystem
+from agentfs_files.integrations.mcp import mcp_stdin
 from agentfs_files.integrations.mcp.mcp_failures import EXPECTED, sentence
 from agentfs_files.integrations.mcp.mcp_history import DiffSnapshot, DiffWithPatch, ListSnapshots, RestoreSnapshot, TakeSnapshot
 from agentfs_files.integrations.mcp.mcp_listing import (
@@ -77,9 +78,11 @@ async def serve(filesystem: Filesystem, *, snapshot_each_change: bool = False) -
 
 
 async def _serve(server: "Server[Any]") -> None:
+    import anyio
     from mcp.server.stdio import stdio_server
 
-    async with stdio_server() as (incoming, outgoing):
+    lines = cast("TextIO", mcp_stdin.claim())
+    async with stdio_server(stdin=anyio.wrap_file(lines)) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
