@@ -349,6 +349,29 @@ def test_names_that_are_no_utf8_are_spelt_out(tmp_path: Path) -> None:
     assert json.loads(tree.encode())[0]["name"] == "bad\udcff"
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("!(*.py)", "!c b.txt d"),
+        ("@(a|b).*", "a.py b.txt"),
+        ("?(a).py", "a.py"),
+        ("!**/*.py", "!c b.txt d d/x.md"),
+        ("!!*.py", "a.py"),
+        ("**/!(*.py|!c)", "b.txt d d/x.md"),
+        ("**/**/**/!(*.py|!c)", "b.txt d d/x.md"),
+        (r"\!c", "!c"),
+        ("[!a]*", "!c b.txt d"),
+        (r"**/+\(x)", "No matches found"),
+        ("+(a|b).*", "refused: '+(a|b).*' cannot be matched: *(...) and +(...) are no patterns here; \\( stands for a bracket"),
+    ],
+)
+def test_search_files_takes_patterns_of_the_reference_server(pattern: str, found: str) -> None:
+    filesystem = InMemoryFilesystem(dict.fromkeys(("a.py", "b.txt", "!c", "d/x.md", "d/y.py"), ""), mount_point="/w")
+    assert ask_one(filesystem, "search_files", path=".", pattern=pattern).replace("/w/", "").replace("\n", " ") == found
+    assert ask_one(filesystem, "directory_tree", path=".", excludePatterns=["!*.py"]).count("name") == 1
+    assert "search_files knows !(...)" in ask_one(filesystem, "glob", pattern="!*.md")
+
+
 def test_two_calls_at_once_do_not_meet(workspace: InMemoryFilesystem) -> None:
     seen: list[str] = []
 
