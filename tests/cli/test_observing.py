@@ -13,6 +13,7 @@ import struct
 import subprocess
 import termios
 import time
+import urllib.error
 import urllib.request
 from base64 import b64decode
 from collections.abc import Callable, Iterator
@@ -472,6 +473,19 @@ def test_metrics_count_what_happens(branches: Shared) -> None:
     assert buckets[-1] == next(one.value for one in times if one.name.endswith("_count"))
     assert 0 < next(one.value for one in times if one.name.endswith("_sum")) < 10
     assert all(family.documentation for family in after.values())
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("rebound.example", 421), ("10.0.0.1:80", 421), ("[", 421), ("localhost", 200), ("[::1]:1", 200)]
+)
+def test_metrics_are_for_whoever_asks_this_machine_by_its_own_name(branches: Shared, host: str, status: int) -> None:
+    asked = urllib.request.Request(f"http://{branches.json('status')['metrics']}/metrics", headers={"Host": host})
+    try:
+        with urllib.request.urlopen(asked, timeout=10) as reply:
+            assert reply.status == status
+    except urllib.error.HTTPError as refused:
+        assert refused.code == status
+        assert b"agentfsd_" not in refused.read()
 
 
 def test_metrics_on_a_unix_socket_are_the_owners(make_mount: Make, tmp_path: Path) -> None:
