@@ -141,7 +141,7 @@ class _LoopbackHandler(MetricsHandler):
     name may be made to lead to 127.0.0.1. Clients that are no browsers may leave the name out.
     """
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the name of http.server
         if is_own_name(self.headers.get("Host", "localhost")):
             super().do_GET()
         else:

@@ -175,7 +175,7 @@ def test_status_tells_of_a_commit_that_was_interrupted(shared: Shared) -> None:
     commit_writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
     lower.close()
     pending = line(mounted.cli("status").stdout, "pending")
-    assert "(1 paths) was interrupted while applying: `agentfsd commit --resume`" in pending
+    assert "(1 path) was interrupted while applying: `agentfsd commit --resume`" in pending
     assert mounted.json("status")["pending_commit"] == {"branch": "", "phase": "applying", "paths": 1, "running": False}
     (mounted.lower / "committed").write_text("theirs")
     refused = mounted.cli("commit", "--resume", check=False)
@@ -351,6 +351,8 @@ def test_audit_takes_spans_of_time(branches: Shared) -> None:
     (branches.subtree("one") / "d").mkdir()
     assert entries(branches, "one", "--until", "1m") == []
     assert entries(branches, "one", "--since", "2020-01-01", "--until", "2020-01-02 13:30") == []
+    assert entries(branches, "one", "--since", "9998-01-01") == []
+    assert entries(branches, "one", "--since", "999999999999", "--until", "9998-01-01") == entries(branches, "one")
     assert [one["path"] for one in entries(branches, "one", "--since", "1m", "--until", "0") if one["path"]] == ["d"]
     for words in ("99:99", "2026-13-01", "soon"):
         refused = branches.cli("audit", "--since", words, check=False)
