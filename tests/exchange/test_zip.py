@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_files.archive import members as archive_members
 from agentfs_files.archive import zip_writer
 from agentfs_files.archive.pack import write_archive
 from agentfs_files.trees.directory_tree import Directory
@@ -35,6 +36,18 @@ def pack(source: Path, path: Path) -> None:
 def unpack(path: Path, target: Path, max_bytes: int = 1 << 30) -> None:
     with opened_archive(str(path), max_bytes) as archive:
         make_equal(str(target), archive)
+
+
+def test_small_archive_of_much_data_is_refused(path: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long runs of zeros are none: they become holes, as in a sparse file that was exported."""
+    monkeypatch.setattr(archive_members, "_FREE_DATA_BYTES", 1 << 20)
+    members(path, ("files/zeros", bytes(8 << 20))).close()
+    unpack(path, target)
+    assert (target / "zeros").stat().st_size == 8 << 20
+    members(path, ("files/a", b"a" * (8 << 20))).close()
+    with pytest.raises(Refusal, match="grows to more than 200 times its size"):
+        unpack(path, target)
+    assert not (target / "a").exists()
 
 
 @pytest.mark.parametrize("nameless", [True, False])
