@@ -236,5 +236,5 @@ sys.addaudithook(lambda event, told: event == "import" and told[0] == "agentfsd.
 from agentfsd.cli.entry import main
 main()
 """
-    done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
