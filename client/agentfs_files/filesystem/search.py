@@ -59,10 +59,18 @@ def _plain_matcher(pattern: str, *, by_name: bool, extended: bool) -> PathMatch:
     try:
         if pattern.count("**") <= _FEW_GLOBSTARS:
             return _compile_glob(pattern, by_name=by_name, extended=extended)
-        ways = [_Globstars(way, extended=extended) for way in bracex.expand(pattern, keep_escapes=True)]
+        ways = [_way(way, extended=extended) for way in bracex.expand(pattern, keep_escapes=True)]
     except (ValueError, PatternLimitException, bracex.ExpansionLimitException) as exc:
         raise ValueError(f"{pattern!r} cannot be matched: {exc}") from exc
-    return lambda path: any(way.match(path.split("/")) for way in ways)
+    return lambda path: any(matches(path) for matches in ways)
+
+
+def _way(pattern: str, *, extended: bool) -> PathMatch:
+    """Return the matcher of one alternative, which may have no ``**`` though others have many."""
+    if "**" not in pattern.split("/"):
+        return _compile_glob(pattern, extended=extended)
+    globstars = _Globstars(pattern, extended=extended)
+    return lambda path: globstars.match(path.split("/"))
 
 
 def _compile_glob(pattern: str, *, by_name: bool = False, extended: bool = False) -> PathMatch:
