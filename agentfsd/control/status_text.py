@@ -85,7 +85,7 @@ def _load(resources: Mapping[str, int]) -> str:
 
 
 def _contents(reply: "wire.StatusReply") -> str:
-    held = f"{reply.cap_backstore}: {size(reply.usage.get('bytes', 0))} in {reply.usage.get('objects', 0)} files"
+    held = f"{reply.cap_backstore}: {size(reply.usage.get('bytes', 0))} in {_plural(reply.usage.get('objects', 0), 'file')}"
     free, total = reply.resources.get("disk_free_bytes", 0), reply.resources.get("disk_total_bytes", 0)
     return f"{held}; {size(free)} of {size(total)} are free" if total else held
 
@@ -117,10 +117,10 @@ def _pending(reply: "wire.StatusReply") -> list[str]:
     commit, resources = reply.pending_commit, reply.resources
     lines = []
     if commit is not None and commit.running:
-        lines.append(f"a commit of {commit.branch or 'a branch'} is being written ({commit.paths} paths)")
+        lines.append(f"a commit of {commit.branch or 'a branch'} is being written ({_plural(commit.paths, 'path')})")
     elif commit is not None:
         lines.append(
-            f"a commit of {commit.branch or 'a branch'} ({commit.paths} paths) was interrupted while {commit.phase}: "
+            f"a commit of {commit.branch or 'a branch'} ({_plural(commit.paths, 'path')}) was interrupted while {commit.phase}: "
             "`agentfsd commit --resume` finishes it, --abort takes it back"
         )
     if resources.get("garbage_objects"):

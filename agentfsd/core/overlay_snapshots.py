@@ -174,6 +174,14 @@ class Snapshots:
             along = self._layers.snapshots_along(row.layer, row.branch_id)
         return [self.count(snapshot.id) for snapshot in along]
 
+    def history_of(self, branch_id: str) -> set[str]:
+        """Return the ids of all snapshots for which in_history() is true."""
+        branch = self._state.branches.get(branch_id)
+        if branch is None:
+            return set()
+        layers = set(layer_rows.chain(self._state.store, branch.head))
+        return {row.id for row in self._state.snapshots.values() if row.branch_id == branch_id or row.layer in layers}
+
     def in_history(self, branch_id: str, snapshot_id: str) -> bool:
         """Return whether a snapshot was taken of a branch, or its layer is in the branch's chain."""
         branch, snapshot = self._state.branches.get(branch_id), self._state.snapshots.get(snapshot_id)

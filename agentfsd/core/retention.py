@@ -12,6 +12,8 @@ from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import SnapshotRow
 from agentfsd.types import SnapshotSummary
 
+_BEGAN_NS = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # of the system, by the clock as this process found it
+_DRIFT_NS = 3600 * 10**9  # how far time may be set forward without being doubted
 _AUTOMATIC = (RUN, SAFETY, MERGE)
 
 
@@ -112,9 +114,18 @@ class SnapshotRetention:
         self._snapshots.delete_rows(old.values())
 
 
+def _now_ns() -> int:
+    """Return the time, but no later than it can be: a clock that was set far ahead for once must not delete what is young.
+
+    Set forward for good, as from 1970, it deletes nothing until the daemon is started again.
+    """
+    latest_ns = _BEGAN_NS + time.clock_gettime_ns(time.CLOCK_BOOTTIME) + _DRIFT_NS
+    return min(time.time_ns(), latest_ns)
+
+
 def _surplus(rows: Iterable[SnapshotRow], retention: Retention, kinds: Iterable[str]) -> list[SnapshotRow]:
     """Return the rows of the given kinds that *retention* does not keep, oldest first."""
-    oldest_ns = time.time_ns() - int(retention.max_age_s * 1e9) if retention.max_age_s else 0
+    oldest_ns = _now_ns() - int(retention.max_age_s * 1e9) if retention.max_age_s else 0
     counts: dict[str, int] = {}
     surplus = []
     for row in sorted(rows, reverse=True):

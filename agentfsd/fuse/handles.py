@@ -62,15 +62,17 @@ class DirHandle:
         is_shared: The kernel may answer a part of this listing from what it has cached of another open's.
         caller: Who opened it, if rules hold for that process.
         opener: Thread id of whoever opened it.
+        bound: For a directory in ``.agentfs``: the branch that the opener is bound to.
         at: Where its record is.
     """
 
-    __slots__ = ("at", "caller", "is_shared", "listing", "node", "opener", "tree_id")
+    __slots__ = ("at", "bound", "caller", "is_shared", "listing", "node", "opener", "tree_id")
 
     def __init__(self, node: DirNode | VirtualNode, tree_id: str) -> None:
         self.node, self.tree_id = node, tree_id
         self.is_shared = False
         self.caller: RuledCaller | None = None
+        self.bound: str | None = None
         self.listing: list[bytes] = []
         self.opener = self.at = 0
 

@@ -87,6 +87,7 @@ def _resume_directory(native: NativeConnection, number: int, record: LedgerRecor
         return
     handle = DirHandle(node, conn.nodes.records.tree_id(tree_number))
     handle.at, handle.opener, handle.is_shared = record.at, opener, bool(is_shared)
+    handle.bound = conn.bindings.branch_of(opener)
     listing = record.payload[REQUEST.size :]
     handle.listing = listing.split(b"\0") if listing else []
     before = conn.handles.get(number)

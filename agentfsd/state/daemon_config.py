@@ -81,6 +81,8 @@ def check(config: DaemonConfig) -> DaemonConfig:
     if not (resolved.replaces_dead and is_within(resolved.lower, resolved.mountpoint)):
         _check_directory(resolved.lower, "workspace", "name the directory that is to be overlaid")
     _check_overlap(resolved)
+    if not resolved.replaces_dead:
+        _check_state(resolved.state)
     _check_settings(resolved)
     return resolved
 
@@ -170,6 +172,21 @@ def _check_mountpoint(mountpoint: str) -> None:
             f"'agentfsd umount {mountpoint}' first, or choose another mount point",
         )
     _check_directory(mountpoint, "mount point", f"mkdir -p {shlex.quote(mountpoint)}")
+
+
+def _check_state(state: str) -> None:
+    """Refuse a directory in which other users can write: they could put contents of their own in the place of a branch's.
+
+    A group is no other user where its number is its only member's, as many distributions create users.
+    """
+    try:
+        found = os.stat(state)
+    except FileNotFoundError:
+        return  # it will be created for its owner alone
+    is_private = found.st_gid == found.st_uid
+    if found.st_mode & (stat.S_IWOTH if is_private else stat.S_IWOTH | stat.S_IWGRP):
+        message = f"others can write in the state directory {state} (mode {stat.S_IMODE(found.st_mode):04o})"
+        raise Refusal(errno.EPERM, "open-state", message, f"chmod go-w {shlex.quote(state)}, or name another with --state")
 
 
 def _check_settings(config: DaemonConfig) -> None:

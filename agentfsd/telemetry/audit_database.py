@@ -221,16 +221,16 @@ class AuditDatabase:
             sqlite3.Error: The database cannot be read.
         """
         terms = [
-            ("branch_id = ?", question.branch_id), ("branch = ?", question.branch), ("time_ns >= ?", question.since_ns),
-            ("time_ns <= ?", question.until_ns), ("pid = ?", question.pid), ("kind = ?", question.kind),
+            ("branch_id = ?", question.branch_id), ("branch = ?", question.branch), ("time_ns >= ?", _stored(question.since_ns)),
+            ("time_ns <= ?", _stored(question.until_ns)), ("pid = ?", _stored(question.pid)), ("kind = ?", question.kind),
         ]  # fmt: skip
         given = [(term, value) for term, value in terms if value]
         wanted, values = " AND ".join(term for term, _ in given) or "1", [value for _, value in given]
         if not question.kind:  # gaps are always included
             wanted += " OR kind = ? AND time_ns BETWEEN ? AND ?"
-            values += [LOST, question.since_ns, question.until_ns or _EVER]
+            values += [LOST, _stored(question.since_ns), _stored(question.until_ns) or _EVER]
         records: list[AuditRecord] = []
-        forward, at = bool(question.after), question.after or _EVER
+        forward, at = bool(question.after), _stored(question.after) or _EVER
         query = (
             f"SELECT {_COLUMNS}, id FROM record WHERE id {'>' if forward else '<'} ? AND ({wanted})"
             f" ORDER BY id {'ASC' if forward else 'DESC'} LIMIT {_PAGE}"
@@ -253,3 +253,8 @@ def lost(reason: str) -> AuditRecord:
 
 def _is_damaged(exc: sqlite3.Error) -> bool:
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def _stored(number: int) -> int:
+    """Return the nearest number that SQLite can compare with: years before 1677 and after 2262 have others in nanoseconds."""
+    return max(-_EVER, min(number, _EVER))

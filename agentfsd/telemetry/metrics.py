@@ -5,6 +5,7 @@ The counters belong to the event loop. At each scrape it takes a snapshot of the
 
 import contextlib
 import errno
+import ipaddress
 import logging
 import os
 import socket
@@ -13,6 +14,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import trio
 from prometheus_client import CollectorRegistry
@@ -134,6 +136,27 @@ class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
+class _LoopbackHandler(MetricsHandler):
+    """Refuse a request to another host name than this machine's. A page of a browser here could otherwise read the counters: its
+    name may be made to lead to 127.0.0.1. Clients that are no browsers may leave the name out.
+    """
+
+    def do_GET(self) -> None:  # noqa: N802 - the name of http.server
+        if is_own_name(self.headers.get("Host", "localhost")):
+            super().do_GET()
+        else:
+            self.send_error(421, "Ask for 127.0.0.1 or localhost")
+
+
+def is_own_name(host: str) -> bool:
+    """Return whether the Host header of a request names this machine: localhost, or an address of the loopback."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
 class MetricsServer:
     """Serve metrics until close(). Refusal when the address cannot be used."""
 
@@ -146,7 +169,8 @@ class MetricsServer:
     ) -> None:
         registry = CollectorRegistry()
         registry.register(_Collector(picture, usage, token))
-        handler = type("_Handler", (MetricsHandler,), {"registry": registry, "timeout": _GONE_S})
+        asked = MetricsHandler if address.path else _LoopbackHandler
+        handler = type("_Handler", (asked,), {"registry": registry, "timeout": _GONE_S})
         self._path = address.path
         try:
             if address.path:

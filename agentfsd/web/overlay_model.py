@@ -171,7 +171,7 @@ def _of_branch(name: str, branches: list[wire.Branch], snapshots: list[wire.Bran
 
 def _workers(branch: wire.Branch, commands: Counter[str]) -> str:
     if not commands:
-        return f"{branch.processes} processes" if branch.processes else ""
+        return {0: "", 1: "1 process"}.get(branch.processes, f"{branch.processes} processes")
     return ", ".join(visible(command) + (f" \u00d7{count}" if count > 1 else "") for command, count in commands.most_common(4))
 
 

@@ -15,6 +15,7 @@ from agentfs_host import mount_table
 from agentfs_host.mount_table import Mounted, is_dead, is_within, mount_of, shows_branches
 
 MOUNT_VARIABLE = "AGENTFS_MOUNT"
+_SHOWN = 3  # mounts that a hint names
 
 Revive = Callable[[str], DaemonRecord | None]  # restarts the idle overlay of a directory, if it had one
 
@@ -69,7 +70,8 @@ def find(mount: str | None = None, revive: Revive = _nobody) -> Mount:
     if inherited:
         return _named(inherited, f" (from {MOUNT_VARIABLE})", revive)
     live = live_daemons()
-    return around(current_directory(), live, revive) or _only(live)
+    several = f"the current directory is in no workspace, and {len(live)} are mounted"
+    return around(current_directory(), live, revive) or _only(live, several)
 
 
 def around(directory: str, live: list[DaemonRecord], revive: Revive = _nobody) -> Mount | None:
@@ -80,7 +82,7 @@ def around(directory: str, live: list[DaemonRecord], revive: Revive = _nobody) -
     for ancestor in _ancestors(directory):
         holding = [record for record in live if record.lower == ancestor]
         if holding:
-            return _only(holding)
+            return _only(holding, f"{ancestor} is mounted at {len(holding)} places")
         record = revive(ancestor)
         if record is not None:
             return Mount(record.mountpoint, record)
@@ -125,20 +127,19 @@ def _how_often(mountpoint: str) -> str:
     return f": {why}" if why else ""
 
 
-def _only(live: list[DaemonRecord]) -> Mount:
+def _only(live: list[DaemonRecord], several: str) -> Mount:
     if len(live) == 1:
         return Mount(live[0].mountpoint, live[0])
     if not live:
         raise NotFoundError(errno.ENOENT, "no-mount", "there is no agentfsd mount here", _candidates(live))
-    raise InvalidRequestError(
-        errno.EINVAL, "which-mount", f"{len(live)} mounts are live and any of them could be meant", _candidates(live)
-    )
+    raise InvalidRequestError(errno.EINVAL, "which-mount", several, _candidates(live))
 
 
 def _candidates(live: list[DaemonRecord]) -> str:
     if not live:
         return "'agentfsd mount DIR MOUNTPOINT' makes one; 'agentfsd run -- COMMAND' overlays the current directory"
-    return "choose one with -m: " + ", ".join(f"{record.mountpoint} (of {record.lower})" for record in live)
+    more = f", and {len(live) - _SHOWN} more (`agentfsd status` lists them)" if len(live) > _SHOWN else ""
+    return "choose one with -m: " + ", ".join(f"{record.mountpoint} (of {record.lower})" for record in live[:_SHOWN]) + more
 
 
 def _record_at(mountpoint: str, live: list[DaemonRecord]) -> DaemonRecord | None:

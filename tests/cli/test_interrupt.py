@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from agentfsd.cli.commands import cmd_export
+from agentfsd.cli.main import main
 from agentfsd.state import state_directory
 from tests.mounted import Mounted, needs_namespaces
 
@@ -208,6 +211,23 @@ def test_ctrl_c_in_a_resume_does_not_stop_it(project: Mounted, start: Start) -> 
     assert project.fsck() == []
 
 
+def test_warnings_of_an_export_come_after_its_progress_bar(
+    project: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    @contextlib.contextmanager
+    def bar(what: str) -> Iterator[object]:
+        yield lambda done, total: None
+        steps.append("end of the bar")
+
+    monkeypatch.setattr(cmd_export, "progress", bar)
+    monkeypatch.setattr(cmd_export, "report_lost", lambda lacking: steps.append("warnings"))
+    done = CliRunner().invoke(main, ["export", "-m", str(project.path), "few", str(tmp_path / "exported")])
+    assert done.exit_code == 0, done.stderr
+    assert steps == ["end of the bar", "warnings"]
+
+
 def test_ctrl_c_while_the_program_starts_ends_it_without_a_word() -> None:
     """When the commands begin to be imported, it gets the signal."""
     script = """
@@ -216,5 +236,5 @@ sys.addaudithook(lambda event, told: event == "import" and told[0] == "agentfsd.
 from agentfsd.cli.entry import main
 main()
 """
-    done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")

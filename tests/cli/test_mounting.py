@@ -142,6 +142,19 @@ def test_layouts_that_cannot_work_are_refused(tmp_path: Path) -> None:
     assert not is_mounted(point)
 
 
+def test_state_directory_in_which_others_can_write_is_refused(tmp_path: Path) -> None:
+    lower, point, state = tmp_path / "lower", tmp_path / "point", tmp_path / "open"
+    for directory in (lower, point, state):
+        directory.mkdir()
+    for mode in (0o777, 0o1777, 0o702):
+        state.chmod(mode)
+        said = refusal("mount", str(lower), str(point), "--state", str(state))
+        assert f"others can write in the state directory {state} (mode {mode:04o})" in said
+        assert f"hint: chmod go-w {state}" in said
+    assert not is_mounted(point)
+    assert list(state.iterdir()) == []
+
+
 def test_mount_point_in_use_by_agentfsd_is_refused(mounted: Mounted, tmp_path: Path) -> None:
     said = refusal("mount", str(mounted.lower), str(mounted.path), "--state", str(tmp_path / "other"))
     assert f"{mounted.path} is an agentfsd mount already" in said

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import termios
 import time
+import urllib.error
 import urllib.request
 from base64 import b64decode
 from collections.abc import Callable, Iterator
@@ -174,7 +175,7 @@ def test_status_tells_of_a_commit_that_was_interrupted(shared: Shared) -> None:
     commit_writer.stage(lower, str(mounted.state), [Put(b"committed", attributes, Text(), expected=ABSENT)], note=note)
     lower.close()
     pending = line(mounted.cli("status").stdout, "pending")
-    assert "(1 paths) was interrupted while applying: `agentfsd commit --resume`" in pending
+    assert "(1 path) was interrupted while applying: `agentfsd commit --resume`" in pending
     assert mounted.json("status")["pending_commit"] == {"branch": "", "phase": "applying", "paths": 1, "running": False}
     (mounted.lower / "committed").write_text("theirs")
     refused = mounted.cli("commit", "--resume", check=False)
@@ -371,6 +372,8 @@ def test_audit_takes_spans_of_time(branches: Shared) -> None:
     (branches.subtree("one") / "d").mkdir()
     assert entries(branches, "one", "--until", "1m") == []
     assert entries(branches, "one", "--since", "2020-01-01", "--until", "2020-01-02 13:30") == []
+    assert entries(branches, "one", "--since", "9998-01-01") == []
+    assert entries(branches, "one", "--since", "999999999999", "--until", "9998-01-01") == entries(branches, "one")
     assert [one["path"] for one in entries(branches, "one", "--since", "1m", "--until", "0") if one["path"]] == ["d"]
     for words in ("99:99", "2026-13-01", "soon"):
         refused = branches.cli("audit", "--since", words, check=False)
@@ -493,6 +496,19 @@ def test_metrics_count_what_happens(branches: Shared) -> None:
     assert buckets[-1] == next(one.value for one in times if one.name.endswith("_count"))
     assert 0 < next(one.value for one in times if one.name.endswith("_sum")) < 10
     assert all(family.documentation for family in after.values())
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("rebound.example", 421), ("10.0.0.1:80", 421), ("[", 421), ("localhost", 200), ("[::1]:1", 200)]
+)
+def test_metrics_are_for_whoever_asks_this_machine_by_its_own_name(branches: Shared, host: str, status: int) -> None:
+    asked = urllib.request.Request(f"http://{branches.json('status')['metrics']}/metrics", headers={"Host": host})
+    try:
+        with urllib.request.urlopen(asked, timeout=10) as reply:
+            assert reply.status == status
+    except urllib.error.HTTPError as refused:
+        assert refused.code == status
+        assert b"agentfsd_" not in refused.read()
 
 
 def test_metrics_on_a_unix_socket_are_the_owners(make_mount: Make, tmp_path: Path) -> None:

@@ -161,8 +161,10 @@ def test_gc_frees_what_undo_would_need(project: Mounted) -> None:
     project.run("a", "sh", "-c", "head -c 3000000 /dev/urandom > big")
     project.cli("discard", "a")
     assert project.json("gc")["freed_bytes"] < 3_000_000
+    assert "`agentfsd gc --forget-undo` frees it" in project.cli("gc").stderr
     assert project.json("gc", "--forget-undo")["freed_bytes"] >= 3_000_000
     assert project.json("undo", "--list") == []
+    assert project.cli("gc").stderr == ""
     assert project.fsck() == []
 
 

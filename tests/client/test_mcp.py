@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,33 @@ def test_client_edits_takes_a_snapshot_and_rolls_back(mounted: Mounted) -> None:
     assert (mounted.lower / "src/app.py").read_text() == "def main():\n    return 1\n"
 
 
+def test_names_may_be_as_long_as_those_of_the_kernel(mounted: Mounted) -> None:
+    deep, long = "/".join(["d"] * 100), "n" * 255
+
+    async def session() -> None:
+        async with server(mounted, "-b", "main") as client:
+            call = calling(client)
+            assert await call("create_directory", path=deep) == f"Successfully created directory {deep}"
+            assert await call("write_file", path=f"{deep}/{long}", content="x") == f"Successfully wrote to {deep}/{long}"
+            assert (await call("write_file", path="n" * 256, content="x")).startswith("refused: ")
+
+    anyio.run(session)
+    assert (mounted.path / deep / long).read_text() == "x"
+
+
+def test_client_that_starts_again_goes_on_in_the_branch_it_made(mounted: Mounted) -> None:
+    async def session(*, read: bool) -> None:
+        async with server(mounted, "-b", "again", "--new", "--from", "main") as client:
+            call = calling(client)
+            if read:
+                assert await call("read_text_file", path="kept.txt") == "kept"
+            else:
+                await call("write_file", path="kept.txt", content="kept")
+
+    anyio.run(partial(session, read=False))
+    anyio.run(partial(session, read=True))
+
+
 def test_two_servers_see_a_branch_each(mounted: Mounted) -> None:
     async def session() -> None:
         async with anyio.create_task_group() as tasks:
@@ -122,6 +150,25 @@ def test_server_ends_with_its_client_and_on_sigterm(mounted: Mounted) -> None:
             without_client.kill()
 
 
+def test_half_of_a_surrogate_pair_is_answered(mounted: Mounted) -> None:
+    command = [*AGENTFSD, "mcp", "-m", str(mounted.path), "-b", "main"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            _listed(process)
+            for number, content in enumerate((r"a\ud800", r"\ud83d\ude00 \\ud800 \udc00\ud800\ud800\ud83d\ude00")):
+                call = {"name": "write_file", "arguments": {"path": "half", "content": "CONTENT"}}
+                message = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call})
+                process.stdin.write(message.replace("CONTENT", content).encode() + b"\n")
+                process.stdin.flush()
+                answer = json.loads(process.stdout.readline())
+                assert (answer["id"], answer["result"]["isError"]) == (number, False)
+            assert (mounted.path / "half").read_text() == "\U0001f600 \\ud800 \ufffd\ufffd\ufffd\U0001f600"
+        finally:
+            process.stdin.close()
+            process.wait(10)
+
+
 def _listed(process: "subprocess.Popen[bytes]") -> Any:
     """The tools as a client that speaks for itself is told them."""
     assert process.stdin is not None and process.stdout is not None
@@ -133,7 +180,7 @@ def _listed(process: "subprocess.Popen[bytes]") -> Any:
     ):
         process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
     process.stdin.flush()
-    assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "agentfs"
+    assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "agentfsd"
     return json.loads(process.stdout.readline())["result"]["tools"]
 
 

@@ -104,9 +104,13 @@ def test_tools_and_arguments_are_those_of_the_reference_server_and_more(workspac
         ({"path": "bin"}, "refused: bin is binary"),
         ({"path": "src"}, "refused: src is a directory"),
         ({"path": "nope"}, "refused: nope does not exist"),
-        ({"path": "../nope"}, "refused: ../nope: the path escapes root"),
+        ({"path": "../nope"}, "refused: ../nope leads outside /workspace;"),
+        ({"path": "/etc/passwd"}, "refused: /etc/passwd leads outside /workspace;"),
         ({}, "refused: read_text_file cannot be called so: Object missing required field `path`"),
-        ({"path": "bin", "limit": 3}, "refused: read_text_file cannot be called so: Object contains unknown field `limit`"),
+        (
+            {"path": "bin", "limit": 3},
+            "refused: read_text_file cannot be called so: Object contains unknown field `limit`; its arguments: path",
+        ),
     ],
 )
 def test_reading_a_text_file(workspace: InMemoryFilesystem, arguments: dict[str, Any], said: str) -> None:
@@ -232,6 +236,47 @@ def test_writing_and_moving_replace_nothing_by_accident(workspace: InMemoryFiles
     assert workspace.read("moved/a.txt").content == "a"
 
 
+def test_home_directory_is_not_a_directory_called_tilde(workspace: InMemoryFilesystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [
+        ("create_directory", {"path": "~/x"}),
+        ("write_file", {"path": "~/a.txt", "content": "a"}),
+        ("move_file", {"source": "bin", "destination": "~/bin"}),
+        ("glob", {"pattern": "~/*"}),
+        ("read_multiple_files", {"paths": ["~/a.txt"]}),
+        ("create_directory", {"path": "./~"}),
+    ]
+    monkeypatch.setenv("HOME", "/home/me")
+    *outside, several, made = ask(workspace, *calls)
+    assert all(said.startswith("refused: /home/me/") and "leads outside /workspace" in said for said in outside)
+    assert several.startswith("~/a.txt: Error - /home/me/a.txt leads outside /workspace")
+    assert made == "Successfully created directory ./~"
+    monkeypatch.setenv("HOME", "/workspace/src")
+    assert ask_one(workspace, "read_text_file", path="~/app.py") == CODE
+
+
+def test_names_that_are_equal_in_unicode_are_one_file(workspace: InMemoryFilesystem) -> None:
+    """As a model that composes characters otherwise than the disk means it; the reference server does the same."""
+    composed, decomposed = "\N{LATIN SMALL LETTER E WITH ACUTE}", "e\N{COMBINING ACUTE ACCENT}"
+    _, _, read, _, moved = ask(
+        workspace,
+        ("create_directory", {"path": f"caf{composed}"}),
+        ("write_file", {"path": f"caf{decomposed}/{decomposed}.txt", "content": "1"}),
+        ("read_text_file", {"path": f"/workspace/caf{composed}/{composed}.txt"}),
+        ("write_file", {"path": f"caf{composed}/{composed}.txt", "content": "2"}),
+        ("move_file", {"source": f"caf{decomposed}", "destination": f"r{composed}sum{composed}"}),
+    )
+    assert read == "1"
+    assert workspace.read(f"r{composed}sum{composed}/{decomposed}.txt").content == "2"
+    assert moved.startswith("Successfully")
+
+    workspace.write(f"{composed}o", "1")
+    workspace.write(f"{decomposed}o", "2")
+    assert ask_one(workspace, "read_text_file", path=f"{decomposed}o") == "2"
+    workspace.write(f"A{composed}{decomposed}", "1")
+    workspace.write(f"A{decomposed}{composed}", "1")
+    assert "can be any of 2 files" in ask_one(workspace, "read_text_file", path=f"A{composed}{composed}")
+
+
 def test_searching_in_files_leaves_out_what_git_ignores(workspace: InMemoryFilesystem) -> None:
     workspace.write(".gitignore", "*.log\n")
     workspace.write("x.log", "return 9\n")
@@ -266,8 +311,8 @@ def test_read_only_file_system_is_served_without_tools_that_change(workspace: In
         async with Client(make_server(InMemoryFilesystem({"a": "a"}, read_only=True))) as client:
             offered = {tool.name for tool in (await client.list_tools()).tools}
             assert offered == {name for name, row in REFERENCE.items() if row[1]} | {"glob", "grep", "list_snapshots", "diff"}
-            with pytest.raises(mcp.MCPError, match="there is no tool write_file"):
-                await client.call_tool("write_file", {"path": "a", "content": "b"})
+            said = _answer(await client.call_tool("write_file", {"path": "a", "content": "b"}))
+            assert said.startswith("refused: there is no tool write_file; there are read_text_file, ")
 
     anyio.run(session)
 
@@ -287,7 +332,7 @@ def test_symlinks_of_a_host_directory_lead_neither_out_nor_round(tmp_path: Path)
     children = [{"name": "f", "type": "file"}, loop]
     assert json.loads(tree) == [{"name": "a", "type": "directory", "children": children}, {"name": "out", "type": "file"}]
     assert found.split("\n") == [f"{tmp_path}/a", f"{tmp_path}/a/f", f"{tmp_path}/a/loop"]
-    assert outside.startswith("refused: out/passwd: the path escapes root")
+    assert outside.startswith(f"refused: out/passwd leads outside {tmp_path};")
 
 
 def test_names_that_are_no_utf8_are_spelt_out(tmp_path: Path) -> None:
@@ -302,6 +347,29 @@ def test_names_that_are_no_utf8_are_spelt_out(tmp_path: Path) -> None:
     assert found == "bad\\udcff:1:x"
     assert missing.startswith("refused: bad\\udcff")
     assert json.loads(tree.encode())[0]["name"] == "bad\udcff"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("!(*.py)", "!c b.txt d"),
+        ("@(a|b).*", "a.py b.txt"),
+        ("?(a).py", "a.py"),
+        ("!**/*.py", "!c b.txt d d/x.md"),
+        ("!!*.py", "a.py"),
+        ("**/!(*.py|!c)", "b.txt d d/x.md"),
+        ("**/**/**/!(*.py|!c)", "b.txt d d/x.md"),
+        (r"\!c", "!c"),
+        ("[!a]*", "!c b.txt d"),
+        (r"**/+\(x)", "No matches found"),
+        ("+(a|b).*", "refused: '+(a|b).*' cannot be matched: *(...) and +(...) are no patterns here; \\( stands for a bracket"),
+    ],
+)
+def test_search_files_takes_patterns_of_the_reference_server(pattern: str, found: str) -> None:
+    filesystem = InMemoryFilesystem(dict.fromkeys(("a.py", "b.txt", "!c", "d/x.md", "d/y.py"), ""), mount_point="/w")
+    assert ask_one(filesystem, "search_files", path=".", pattern=pattern).replace("/w/", "").replace("\n", " ") == found
+    assert ask_one(filesystem, "directory_tree", path=".", excludePatterns=["!*.py"]).count("name") == 1
+    assert "search_files knows !(...)" in ask_one(filesystem, "glob", pattern="!*.md")
 
 
 def test_two_calls_at_once_do_not_meet(workspace: InMemoryFilesystem) -> None:

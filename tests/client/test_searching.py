@@ -8,7 +8,7 @@ from pathlib import Path
 
 import bracex
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agentfs_files.backends.host import HostFilesystem
@@ -51,6 +51,7 @@ def test_glob_finds_what_pathlib_finds(tree: Path, pieces: list[str]) -> None:
 
 @QUICK
 @given(first=st.lists(PIECES, min_size=1, max_size=2), second=st.lists(PIECES, min_size=1, max_size=3), last=PIECES)
+@example(first=["a"], second=["**", "**", "**"], last="a")
 def test_braces_are_all_their_ways(tree: Path, first: list[str], second: list[str], last: str) -> None:
     pattern = f"{{{'/'.join(first)},{'/'.join(second)}}}/{last}"
     fs = HostFilesystem(tree)

@@ -347,6 +347,11 @@ def test_schema_is_one_plain_object(tool: Tool[Any, Any]) -> None:
     assert tool.for_openai()["function"]["parameters"] == schema
 
 
+def test_schema_of_a_choice_says_that_it_is_a_string() -> None:
+    grep = next(tool for tool in FILESYSTEM_TOOLS if tool.name == "grep")
+    assert grep.schema()["properties"]["output_mode"]["type"] == "string"
+
+
 class Point(msgspec.Struct):
     x: Annotated[int, msgspec.Meta(description="across")]
 

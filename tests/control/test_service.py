@@ -256,6 +256,8 @@ def test_a_bound_process_is_told_of_its_own_branch_only(service: ControlService,
 def test_a_branch_in_use_is_not_discarded(service: ControlService, child: int) -> None:
     ask(service, wire.BranchBind(pid=child, branch="one"))
     assert refused(service, wire.Discard(ref="one")) == "branch-in-use"
+    refusal = ask(service, wire.Discard(ref="one"))
+    assert isinstance(refusal, wire.Error) and f"in use by 1 process ({child})" in refusal.message
     assert isinstance(ask(service, wire.BranchUnbind(pid=child)), wire.Done)
     assert isinstance(ask(service, wire.Discard(ref="one")), wire.Done)
 

@@ -8,6 +8,7 @@ import pytest
 
 from agentfsd.core import copyup, data, directory_entries, inode_attributes, inode_stat
 from agentfsd.core.inode_attributes import NewAttributes
+from agentfsd.core.retention import Retention
 from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import layer_rows
 from tests.overlays import Opened
@@ -44,6 +45,17 @@ def test_a_copy_that_ends_late_replaces_nothing_that_was_written_meanwhile(opene
     assert opened.read("file") == opened.read("file", "one") == b"written since"
     opened.write("file", b"and again")
     assert opened.overlay.fsck() == []
+
+
+def test_clock_that_is_years_ahead_for_once_deletes_no_young_snapshot(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = Retention(max_count=0, max_age_s=30 * 86400, keep_tagged=False, keep_named=False)
+    opened.overlay.snapshots.create("main")
+    now_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns + 10 * 365 * 86400 * 10**9)
+    assert opened.overlay.retention.prune(keep) == []
+    boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: boot_ns + 31 * 86400 * 10**9)
+    assert len(opened.overlay.retention.prune(keep)) == 1
 
 
 def test_touching_a_file_of_a_snapshot_copies_no_data(opened: Opened) -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_files.archive import members as archive_members
+from agentfs_files.archive import zip_writer
 from agentfs_files.archive.pack import write_archive
 from agentfs_files.trees.directory_tree import Directory
 from agentfs_files.trees.equal_trees import make_equal
 from agentfsd.domain_errors import Refusal
+from agentfsd.exchange.place import new_file
 from agentfsd.exchange.unarchive import opened_archive
 from tests.compare import describe
 from tests.exchange.trees import unlike
@@ -33,6 +36,38 @@ def pack(source: Path, path: Path) -> None:
 def unpack(path: Path, target: Path, max_bytes: int = 1 << 30) -> None:
     with opened_archive(str(path), max_bytes) as archive:
         make_equal(str(target), archive)
+
+
+def test_small_archive_of_much_data_is_refused(path: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long runs of zeros are none: they become holes, as in a sparse file that was exported."""
+    monkeypatch.setattr(archive_members, "_FREE_DATA_BYTES", 1 << 20)
+    members(path, ("files/zeros", bytes(8 << 20))).close()
+    unpack(path, target)
+    assert (target / "zeros").stat().st_size == 8 << 20
+    members(path, ("files/a", b"a" * (8 << 20))).close()
+    with pytest.raises(Refusal, match="grows to more than 200 times its size"):
+        unpack(path, target)
+    assert not (target / "a").exists()
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_archive_has_a_name_when_it_is_complete(path: Path, monkeypatch: pytest.MonkeyPatch, nameless: bool) -> None:
+    """Not before where the system can do so: nothing is left of a process that is killed."""
+    if not nameless:
+        monkeypatch.setattr(zip_writer, "_OWN_DESCRIPTORS", "/nowhere")
+    path.write_text("older")
+    for ends in (KeyboardInterrupt, OSError):
+        with pytest.raises(ends), new_file(str(path), replace=True) as file:
+            file.write(b"half")
+            file.flush()
+            assert len(list(path.parent.glob(".*.part"))) == (0 if nameless else 1)
+            raise ends
+        assert list(path.parent.glob(".*.part")) == []
+    assert path.read_text() == "older"
+    with new_file(str(path), replace=True) as file:
+        file.write(b"whole")
+    assert path.read_bytes() == b"whole"
+    assert list(path.parent.glob(".*.part")) == []
 
 
 def test_round_trip_keeps_everything(source: Path, path: Path, target: Path) -> None:

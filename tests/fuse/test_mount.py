@@ -447,6 +447,8 @@ def test_bound_process_reaches_its_own_branch_and_history_only(mounted: Mounted,
     assert '"code":"outside-branch"' in done.stdout
     assert '"name":"one"' not in done.stdout
     assert (mounted.subtree("one") / "mine").read_text() == "secret\n"
+    assert mounted.run("two", "ls", "-A", ".agentfs/snapshots", view=view).stdout == "s-two\n"
+    assert set(os.listdir(mounted.path / ".agentfs/snapshots")) >= {"s-one", "s-two"}
     assert mounted.run("one", "cat", "mine", view=view).stdout == "secret\n"
 
 

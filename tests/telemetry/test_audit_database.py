@@ -51,6 +51,14 @@ def test_a_span_of_time_has_two_ends(trail: AuditDatabase) -> None:
     assert times(trail, AuditQuery(since_ns=3, until_ns=5)) == [3, 4, 5]
 
 
+def test_times_far_beyond_all_that_was_kept(trail: AuditDatabase) -> None:
+    kept = times(trail)
+    assert times(trail, AuditQuery(since_ns=1 << 70)) == []
+    assert times(trail, AuditQuery(since_ns=-(1 << 70), until_ns=1 << 70)) == kept
+    assert times(trail, AuditQuery(pid=1 << 70)) == []
+    assert times(trail, AuditQuery(after=1 << 70)) == []
+
+
 def test_who_asks_for_a_part_is_told_that_some_is_missing(trail: AuditDatabase) -> None:
     trail.write([record(1), record(2, kind=LOST, branch_id="", branch="", pid=0, name="7"), record(3, branch_id="other")], {})
     assert times(trail, AuditQuery(branch_id="id")) == [1, 2]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     pass
 
 _FOLLOW_EVERY_S = 0.5
+_FARTHEST_NS = 1 << 62  # from 1970, in the years 1823 and 2116: a message takes no number far beyond
 _MOST_ENTRIES = 10_000
 
 
@@ -102,6 +103,10 @@ def _moment_ns(words: str | None) -> int:
     """
     if not words:
         return 0
+    return max(-_FARTHEST_NS, min(_moment_of(words), _FARTHEST_NS))
+
+
+def _moment_of(words: str) -> int:
     if ":" not in words and "-" not in words:
         return time.time_ns() - int(parse_age(words) * 1e9)
     try:

@@ -96,7 +96,8 @@ def _export(mount: locate.Mount, daemon: ControlClient, ref: str, target: str, f
         path = snapshot_path(mount, snapshot.name)
         with Directory(path) as source:
             write = _write_archive if is_archive else _write_directory
-            report_lost(write(source, target, force, step, count(path) if is_shown() else 0))
+            lacking = write(source, target, force, step, count(path) if is_shown() else 0)
+    report_lost(lacking)  # after the progress bar, with which it would share a line
     printing.say(f"{state.name} exported to {target}")
 
 

@@ -23,7 +23,10 @@ def gc(forget_undo: bool, named: str | None, as_json: bool) -> None:
     """
     with client(named) as daemon, progress_bar.of_daemon() as on_progress:
         freed = daemon.collect_garbage(forget_undo=forget_undo, on_progress=on_progress)
+        is_more_kept = not forget_undo and not as_json and bool(daemon.undoable())
     if as_json:
         printing.as_json({"objects": freed.objects, "freed_bytes": freed.freed_bytes})
     else:
         printing.say(f"freed {status_text.size(freed.freed_bytes)} in {printing.plural(freed.objects, 'object')}")
+    if is_more_kept:
+        printing.note("what `agentfsd undo` needs stays, such as discarded branches; `agentfsd gc --forget-undo` frees it")

@@ -1,5 +1,6 @@
 """The command `mcp`, which serves a branch to an MCP client."""
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -8,11 +9,13 @@ import click
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import NotFoundError
+from agentfs_client.errors import ExistsError, NotFoundError
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Failure, converse, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
+
+_DEEPEST, _LONGEST = 2048, 255  # names in PATH_MAX, and NAME_MAX: what a file can be called, an MCP client may call it
 
 
 @click.command()
@@ -23,7 +26,7 @@ from agentfsd.cli.output import printing
     shell_complete=shell_completion.branches,
     help="The branch; by default the one you are in.",
 )
-@click.option("--new", is_flag=True, help="Create the branch; fail if it exists.")
+@click.option("--new", is_flag=True, help="Create the branch if it does not exist.")
 @click.option(
     "--from",
     "source",
@@ -47,11 +50,12 @@ def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each
       claude mcp add work -- agentfsd mcp -m ~/work -b fix-1
     \b
     The entry in a client's configuration (give paths in full):
-      {"mcpServers": {"work": {"command": "agentfsd", "args": ["mcp", "-m", "/home/me/work", "-b", "fix-1"]}}}
+      {"mcpServers": {"work": {"command": "agentfsd", "args": ["mcp", "-m", "/home/me/work", "-b", "fix-1", "--new"]}}}
     """
     if importlib.util.find_spec("mcp") is None:
         raise Failure("the package mcp, which speaks the protocol, is missing", "pip install 'agentfsd[mcp]'")
     from agentfs_files.backends.branch import BranchFilesystem
+    from agentfs_files.filesystem.size_limits import Limits
     from agentfs_files.integrations.mcp.server import run
 
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
@@ -60,7 +64,8 @@ def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each
         shown_at = mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint
         if not daemon.hello.bound:
             daemon.bind(os.getpid(), chosen.id)  # what a tool is asked for is what an agent asks for: the rules hold
-        filesystem = BranchFilesystem(chosen.id, mount=mount.mountpoint, read_only=read_only, mount_point=shown_at)
+        limits = Limits(max_path_depth=_DEEPEST, max_segment_length=_LONGEST)
+        filesystem = BranchFilesystem(chosen.id, mount=mount.mountpoint, read_only=read_only, mount_point=shown_at, limits=limits)
     with filesystem:
         if sys.stdin.isatty():
             printing.note("this is an MCP server, which a client starts; Ctrl-D ends it")
@@ -72,7 +77,12 @@ def _branch(daemon: ControlClient, branch: str | None, new: bool, source: str | 
     if new and branch is None:
         raise Failure("a new branch needs a name", "agentfsd mcp -b NAME --new")
     if new and branch is not None:
-        return daemon.create_branch(branch, source)
+        with contextlib.suppress(NotFoundError):
+            return daemon.show_branch(branch)
+        try:
+            return daemon.create_branch(branch, source)
+        except ExistsError:  # a server that was started at the same moment was faster
+            return daemon.show_branch(branch)
     if source is not None:
         raise Failure("--from is for a new branch", "add --new, or leave out --from")
     try:

@@ -80,6 +80,10 @@ async def discard_branch(services: Services, request: wire.Discard, context: Req
     return wire.Done(message=f"discarded {request.ref}")
 
 
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"
+
+
 def _unused(services: Services, ref: str) -> BranchRow:
     """Find a branch by its ref. Refuse with ``branch-in-use`` if processes are in it."""
     row = services.overlay.refs.branch(ref)
@@ -87,7 +91,7 @@ def _unused(services: Services, ref: str) -> BranchRow:
     if pids:
         shown = ", ".join(map(str, pids[:5])) + (" and others" if len(pids) > 5 else "")
         raise Refusal(
-            errno.EBUSY, "branch-in-use", f"branch {row.name!r} is in use by {len(pids)} processes ({shown})",
+            errno.EBUSY, "branch-in-use", f"branch {row.name!r} is in use by {_processes(len(pids))} ({shown})",
             "end them, or unbind them with `agentfsd unbind PID`",
         )  # fmt: skip
     return row

@@ -4,7 +4,7 @@ It is looked up, never listed, so that nothing which walks a workspace walks int
 """
 
 import errno
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 
 from agentfsd.core.inode import Attributes
 from agentfsd.core.tree import Tree
@@ -84,18 +84,30 @@ def _child_kinds(node: VirtualNode) -> dict[bytes, str]:
 
 
 def list_virtual(conn: Connection, node: VirtualNode, handle: DirHandle, start: int) -> Iterator[ListedName]:
-    """List ``.agentfs`` or a directory in it from a position on; each entry counts as a look-up."""
+    """List ``.agentfs`` or a directory in it from a position on; each entry counts as a look-up. A bound process is shown the
+    snapshots that it can enter.
+    """
     if start == 0 or not handle.listing:
         if node.kind == "dir":
             names = sorted(_child_kinds(node))
         else:
-            names = [name.encode() for name, _ in conn.overlay.refs.names(branches=node.kind == "branches")]
+            names = [name.encode() for name, _ in _named(conn, node.kind, handle.bound)]
         handle.listing = [*DOTS, *names]
     for position in range(start, len(handle.listing)):
         name = handle.listing[position]
         entry = _listed(conn, node, name)
         if entry is not None:
             yield ListedName(name, entry, position + 1)
+
+
+def _named(conn: Connection, kind: str, bound: str | None) -> Iterable[tuple[str, str]]:
+    named = conn.overlay.refs.names(branches=kind == "branches")
+    if bound is None:
+        return named
+    if kind == "branches":
+        return ()
+    entered = conn.overlay.snapshots.history_of(bound)
+    return [(name, tree_id) for name, tree_id in named if tree_id in entered]
 
 
 def _listed(conn: Connection, node: VirtualNode, name: bytes) -> LookupReply | None:

@@ -22,7 +22,7 @@ def opendir(conn: Connection, node_id: int, ctx: CallContext) -> int:
     """Answer OPENDIR: return a handle's number."""
     node = conn.nodes[node_id]
     if isinstance(node, VirtualNode):
-        return conn.handles.add(DirHandle(node, ""), node_id)
+        return conn.handles.add(_virtual(conn, node, ctx), node_id)
     directory, tree, inode = conn.access.directory(node_id, ctx)
     handle = DirHandle(directory, tree.id)
     handle.opener = ctx.pid
@@ -30,6 +30,12 @@ def opendir(conn: Connection, node_id: int, ctx: CallContext) -> int:
     if handle.caller is not None:
         handle.caller.check_open(inode, writes=False)
     return conn.handles.add(handle, node_id)
+
+
+def _virtual(conn: Connection, node: VirtualNode, ctx: CallContext) -> DirHandle:
+    handle = DirHandle(node, "")
+    handle.opener, handle.bound = ctx.pid, conn.bindings.branch_of(ctx.pid)
+    return handle
 
 
 def read_directory(conn: Connection, number: int, start: int) -> Iterator[ListedName]:
@@ -55,7 +61,7 @@ def read_unopened(conn: Connection, node_id: int, start: int, ctx: CallContext) 
     """List a directory where the kernel opens none: every name keeps its position for all who list at once."""
     node = conn.nodes[node_id]
     if isinstance(node, VirtualNode):
-        yield from control_directory.list_virtual(conn, node, DirHandle(node, ""), start)
+        yield from control_directory.list_virtual(conn, node, _virtual(conn, node, ctx), start)
         return
     parent, tree, directory = conn.access.directory(node_id, ctx)
     caller = conn.guard.in_directory(ctx, parent, tree)

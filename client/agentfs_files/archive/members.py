@@ -26,6 +26,8 @@ _UNIX = 3  # "version made by": external attributes are st_mode
 _UTF8_BIT = 0x800
 _ENCRYPTED_BITS = 0x1 | 0x40
 _FILES = FILES.encode()
+_FREE_DATA_BYTES = 256 << 20  # that any archive may hold
+_DATA_RATIO = 200  # deflate reaches 1,032; zeros do not count, which become holes
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, length of the name, length of the extra fields
 _DAMAGE = (
@@ -74,12 +76,17 @@ class Members:
     def check_contents(self, step: Step) -> int:
         """Read everything once. Return the size in bytes of everything below files/, without long runs of zeros."""
         data_bytes = 0
+        most = _FREE_DATA_BYTES + _DATA_RATIO * os.fstat(self._file.fileno()).st_size
         for done, info in enumerate(self._infos):
             size = 0
             for data in self.chunks(info):
                 size += len(data)
                 if info is not self.manifest:
                     data_bytes += sum(len(part) for _, part in without_holes(data, 0))
+                if data_bytes > most:
+                    raise self.bad(
+                        f"it grows to more than {_DATA_RATIO} times its size; unpack it and import the directory instead"
+                    )
             if size != info.file_size:
                 raise self.bad(f"{info.filename!r} has {size} bytes where {info.file_size} were declared")
             step(done, 2 * len(self._infos))

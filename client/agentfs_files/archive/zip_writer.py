@@ -1,9 +1,10 @@
 """Export file systems as archives. An archive gets its name only when it is complete."""
 
+import errno
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from stat import S_IFDIR, S_IFREG
 from typing import BinaryIO
@@ -17,6 +18,8 @@ TreeOpener = Callable[[], AbstractContextManager[TreeSource]]
 Locate = Callable[[str], bytes | None]
 
 _CHUNK = 1 << 20
+_NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.EPERM)  # by kernel and file system
+_OWN_DESCRIPTORS = "/proc/self/fd"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,17 +48,40 @@ class _Without:
 
 @contextmanager
 def whole_file(target: str) -> Iterator[tuple[BinaryIO, str]]:
-    """Yield a file to write and its temporary path beside *target*. When the context ends, the file is renamed to *target*."""
+    """Yield a file to write and its temporary path beside *target*. When the context ends, the file is renamed to *target*.
+
+    Until then it has no name where the file system and the system permit that, so that nothing is left if this process is killed.
+    """
     directory, name = os.path.split(target)
     temporary = os.path.join(directory, f".{name[:50]}.{secrets.token_hex(4)}.part")
-    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fd = _nameless(directory)
+    is_named = fd is None
+    if fd is None:
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(fd, "w+b") as file:
             yield file, temporary
+            file.flush()
+            if not is_named:
+                is_named = True
+                os.link(f"{_OWN_DESCRIPTORS}/{fd}", temporary, src_dir_fd=fd)  # with a descriptor, it follows the symlink
         os.rename(temporary, target)
     except BaseException:
-        os.unlink(temporary)
+        if is_named:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
         raise
+
+
+def _nameless(directory: str) -> int | None:
+    if not os.path.isdir(_OWN_DESCRIPTORS):
+        return None
+    try:
+        return os.open(directory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
+    except OSError as exc:
+        if exc.errno not in _NO_NAMELESS:
+            raise
+        return None
 
 
 class FilesystemTree:

@@ -16,6 +16,8 @@ _Span = tuple[int, int]
 
 BLOCK_BYTES = 1 << 20
 _MAGIC = re.compile(r"[*?\[{\\]")
+_REPEATING = re.compile(r"(?<!\\)[*+]\(")
+_NEGATING = re.compile(r"(?:!(?!\())+")
 _BEYOND_RE2 = re.compile(r"\(\?(?:[=!>]|<[=!])|\\[1-9]|\(\?P=|[*+?}]\+")
 _ABOUT_THE_TEXT = re.compile(r"\\[AzZ]|\(\?[a-zA-Z]*[-sm]")  # constructs that match a text differently from its single lines
 _FEW_GLOBSTARS = 2
@@ -24,34 +26,58 @@ _TOTAL_SECONDS = 10.0
 _LEAST_SECONDS = 0.001
 
 
-def path_matcher(pattern: str, *, by_name: bool = False) -> PathMatch:
+def path_matcher(pattern: str, *, by_name: bool = False, extended: bool = False) -> PathMatch:
     """Return a function that tells whether a path matches a glob: ``*``, ``?``, ``[...]``, ``{a,b}``, and ``**`` for any number
     of directories. Hidden names match, too.
 
     Args:
         pattern: the glob.
         by_name: whether a pattern without a slash applies to the last name.
+        extended: whether ``@(a|b)``, ``?(a|b)`` and ``!(a|b)`` are patterns, too, and a leading ``!`` negates the whole.
 
     Raises:
-        ValueError: the pattern expands to too many alternatives.
+        ValueError: the pattern expands to too many alternatives, or is ``extended`` and has ``*(a|b)`` or ``+(a|b)``.
     """
+    if extended:
+        return _extended_matcher(pattern, by_name=by_name)
+    return _plain_matcher(pattern, by_name=by_name, extended=False)
+
+
+def _extended_matcher(pattern: str, *, by_name: bool) -> PathMatch:
+    if _REPEATING.search(pattern):  # in Python's regular expressions such a one can take exponential time
+        raise ValueError(f"{pattern!r} cannot be matched: *(...) and +(...) are no patterns here; \\( stands for a bracket")
+    marks = _NEGATING.match(pattern)
+    count = len(marks[0]) if marks else 0
+    matches = _plain_matcher(pattern[count:], by_name=by_name, extended=True)
+    return (lambda path: not matches(path)) if count % 2 else matches
+
+
+def _plain_matcher(pattern: str, *, by_name: bool, extended: bool) -> PathMatch:
     import bracex
     from wcmatch._wcparse import PatternLimitException  # not exported publicly
 
     try:
         if pattern.count("**") <= _FEW_GLOBSTARS:
-            return _compile_glob(pattern, by_name=by_name)
-        ways = [_Globstars(way) for way in bracex.expand(pattern, keep_escapes=True)]
+            return _compile_glob(pattern, by_name=by_name, extended=extended)
+        ways = [_way(way, extended=extended) for way in bracex.expand(pattern, keep_escapes=True)]
     except (ValueError, PatternLimitException, bracex.ExpansionLimitException) as exc:
         raise ValueError(f"{pattern!r} cannot be matched: {exc}") from exc
-    return lambda path: any(way.match(path.split("/")) for way in ways)
+    return lambda path: any(matches(path) for matches in ways)
 
 
-def _compile_glob(pattern: str, *, by_name: bool = False) -> PathMatch:
+def _way(pattern: str, *, extended: bool) -> PathMatch:
+    """Return the matcher of one alternative, which may have no ``**`` though others have many."""
+    if "**" not in pattern.split("/"):
+        return _compile_glob(pattern, extended=extended)
+    globstars = _Globstars(pattern, extended=extended)
+    return lambda path: globstars.match(path.split("/"))
+
+
+def _compile_glob(pattern: str, *, by_name: bool = False, extended: bool = False) -> PathMatch:
     from wcmatch import glob
 
     flags = glob.GLOBSTAR | glob.DOTGLOB | glob.BRACE | glob.CASE | glob.FORCEUNIX | (glob.MATCHBASE if by_name else 0)
-    return glob.compile(pattern, flags=flags).match
+    return glob.compile(pattern, flags=flags | (glob.EXTGLOB if extended else 0)).match
 
 
 class _Globstars:
@@ -59,13 +85,13 @@ class _Globstars:
     among them.
     """
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, extended: bool = False) -> None:
         runs: list[list[PathMatch]] = [[]]  # patterns of names between the globstars
         for name in pattern.split("/"):
             if name == "**":
                 runs.append([])
             else:
-                runs[-1].append(_compile_glob(name))
+                runs[-1].append(_compile_glob(name, extended=extended))
         self._head, *self._middle, self._tail = runs
 
     def match(self, names: Sequence[str]) -> bool:

@@ -52,12 +52,18 @@ def json_schema(kind: type[Any]) -> JsonSchema:
     return inlined
 
 
+def _is_of_strings(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
 def _inline(node: Any, definitions: dict[str, Any], within: tuple[str, ...]) -> Any:
     if isinstance(node, list):
         return [_inline(item, definitions, within) for item in node]
     if not isinstance(node, dict):
         return node
     rest = {key: _inline(value, definitions, within) for key, value in node.items() if key not in ("$ref", "$defs")}
+    if "type" not in rest and _is_of_strings(rest.get("enum")):
+        rest["type"] = "string"  # msgspec leaves it out, and some model APIs need it
     if "$ref" not in node:
         return rest
     name = node["$ref"].rpartition("/")[2]

@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from agentfs_files.integrations.mcp.mcp_tool import McpRefused
+from agentfs_files.integrations.mcp.mcp_refusal import McpRefused
 
 _CRLF = "\r\n"
 _INDENT = re.compile(r"[ \t]*")

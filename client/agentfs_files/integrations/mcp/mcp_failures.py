@@ -6,13 +6,15 @@ from agentfs_files.filesystem.filesystem_errors import PathEscapeError, RootErro
 EXPECTED = (OSError, ValueError, RuntimeError)  # errors that a caller can cause; any other is a bug in the program
 
 
-def sentence(exc: Exception, path: str = "") -> str:
-    """Return the sentence. *path* is the subject of the call, for errors that name no path."""
+def sentence(exc: Exception, path: str = "", root: str = "") -> str:
+    """Return the sentence. *path* is the subject of the call, for errors that name no path; *root* that of the workspace."""
     if isinstance(exc, AgentFSError):
         return f"{exc.message}; {exc.hint}" if exc.hint else exc.message
     if not isinstance(exc, OSError):
         return str(exc)
     where, said = exc.filename or path, exc.strerror or str(exc)
+    if isinstance(exc, PathEscapeError) and root:
+        return f"{where} leads outside {root}; name a path in it, absolute or relative to it"
     if not where or isinstance(exc, PathEscapeError | RootError):
         return f"{where}: {said}" if where else said
     if isinstance(exc, FileNotFoundError) and f"/{path}".find(f"/{where}/") >= 0:

@@ -10,7 +10,8 @@ from msgspec import Meta
 from agentfs_files.filesystem.filesystem_protocol import DiffableFilesystem, PatchingFilesystem, SnapshotableFilesystem
 from agentfs_files.filesystem.records import FilesystemDiff, FilesystemSnapshot
 from agentfs_files.integrations.mcp.mcp_edits import fenced
-from agentfs_files.integrations.mcp.mcp_tool import McpRefused, McpTool, Text, Workspace
+from agentfs_files.integrations.mcp.mcp_refusal import McpRefused
+from agentfs_files.integrations.mcp.mcp_tool import McpTool, Text, Workspace
 
 _PREFIX_CHARACTERS = 6  # by which an id may be named
 _SHOWN_PATHS = 1_000

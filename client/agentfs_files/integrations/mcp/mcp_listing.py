@@ -76,7 +76,7 @@ class DirectoryTree(McpTool, frozen=True):
 
 class SearchFiles(McpTool, frozen=True):
     """Find files and directories beneath a directory by a pattern of their paths. `*.py` matches in that directory alone,
-    `**/*.py` at any depth. Returns absolute paths, one on a line.
+    `**/*.py` at any depth, `!(*.py)` all others in it, `!**/*.py` all others at any depth. Returns absolute paths, one on a line.
     """
 
     name: ClassVar[str] = "search_files"
@@ -87,7 +87,7 @@ class SearchFiles(McpTool, frozen=True):
     exclude_patterns: Annotated[list[str], Meta(description="Leave out what matches, and all beneath it.")] = []
 
     def run(self, workspace: Workspace) -> Text:
-        wanted = path_matcher(self.pattern)
+        wanted = path_matcher(self.pattern, extended=True)
         entries = workspace.filesystem.list(self.path)
         found = [
             workspace.absolute(entry.path)
@@ -143,7 +143,7 @@ def _anywhere(pattern: str) -> Sequence[str]:
 
 
 def _matching(patterns: Sequence[str]) -> Excluded:
-    matchers = [path_matcher(pattern) for pattern in patterns]
+    matchers = [path_matcher(pattern, extended=True) for pattern in patterns]
     return lambda path: any(matches(path) for matches in matchers)
 
 

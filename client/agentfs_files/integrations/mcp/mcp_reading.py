@@ -10,7 +10,8 @@ from msgspec import Meta
 
 from agentfs_files.filesystem.filesystem_protocol import ByteReader
 from agentfs_files.integrations.mcp.mcp_failures import EXPECTED, sentence
-from agentfs_files.integrations.mcp.mcp_tool import CUT_AT_BYTES, McpRefused, McpTool, Text, Workspace
+from agentfs_files.integrations.mcp.mcp_refusal import McpRefused
+from agentfs_files.integrations.mcp.mcp_tool import CUT_AT_BYTES, McpTool, Text, Workspace
 
 FilePath = Annotated[str, Meta(description="A file: an absolute path, or one relative to the root of the workspace.")]
 
@@ -77,9 +78,9 @@ class ReadMultipleFiles(McpTool, frozen=True):
 
     def _part(self, workspace: Workspace, path: str) -> str:
         try:
-            return f"{path}:\n{_text(workspace, path, 0, 0)}\n"
+            return f"{path}:\n{_text(workspace, workspace.locate(path), 0, 0)}\n"
         except (McpRefused, *EXPECTED) as exc:
-            return f"{path}: Error - {sentence(exc, path)}"
+            return f"{path}: Error - {sentence(exc, path, workspace.root)}"
 
 
 class Contents(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,15 +1,19 @@
 """The tools glob and grep, as in the rest of this library: they respect ignore files and say what they leave out."""
 
+import re
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
 from agentfs_files.integrations.mcp.mcp_listing import DirectoryPath
-from agentfs_files.integrations.mcp.mcp_tool import McpRefused, McpTool, Text, Workspace
+from agentfs_files.integrations.mcp.mcp_refusal import McpRefused
+from agentfs_files.integrations.mcp.mcp_tool import McpTool, Text, Workspace
 from agentfs_files.tools.catalogue import glob_handler, grep_handler
 from agentfs_files.tools.context import ToolContext, ToolResult
 from agentfs_files.tools.parameters import GlobParams, GrepParams, OutputMode
 
+_EXTENDED = re.compile(r"^!|[?*+@!]\(")  # what is a pattern elsewhere
+_LITERAL = "Here ! and brackets stand for themselves; search_files knows !(...), @(...), ?(...) and ! at the beginning."
 _IncludeIgnored = Annotated[bool, Meta(description="Also what .gitignore and .ignore files exclude, and .git.")]
 
 
@@ -26,8 +30,11 @@ class Glob(McpTool, frozen=True):
     include_ignored: _IncludeIgnored = False
 
     def run(self, workspace: Workspace) -> Text:
-        parameters = GlobParams(self.pattern, self.path, include_ignored=self.include_ignored)
-        return _said(glob_handler(parameters, context=ToolContext(filesystem=workspace.filesystem)))
+        parameters = GlobParams(workspace.locate(self.pattern), self.path, include_ignored=self.include_ignored)
+        result = glob_handler(parameters, context=ToolContext(filesystem=workspace.filesystem))
+        if result.value is not None and not result.value.matches and _EXTENDED.search(self.pattern):
+            return Text(f"{result.message} {_LITERAL}")
+        return _said(result)
 
 
 class Grep(McpTool, frozen=True):

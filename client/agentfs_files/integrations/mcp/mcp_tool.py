@@ -7,12 +7,9 @@ import msgspec
 
 from agentfs_files.filesystem.filesystem_protocol import Filesystem, PatchingFilesystem, SnapshotableFilesystem
 from agentfs_files.filesystem.records import FilesystemSnapshot
+from agentfs_files.integrations.mcp.mcp_paths import locate
 
 CUT_AT_BYTES = 32 << 20  # most that one call returns
-
-
-class McpRefused(Exception):
-    """A tool refuses a call. The message is one sentence for the model."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -35,6 +32,10 @@ class Workspace:
             return self.root
         return f"{self.root.rstrip('/')}/{path}"
 
+    def locate(self, path: str) -> str:
+        """Return a path that a client gave in the form that the file system takes. Raises PathEscapeError or ValueError."""
+        return locate(self.filesystem, path)
+
     def snapshot(self, tag: str | None = None) -> FilesystemSnapshot:
         """Take a snapshot."""
         assert isinstance(self.filesystem, SnapshotableFilesystem)
@@ -48,7 +49,8 @@ class Workspace:
 
 
 class McpTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A tool. Its docstring is the description for the model, and its fields are the arguments.
+    """A tool. Its docstring is the description for the model, and its fields are the arguments. Fields that are called path,
+    source or destination hold what Workspace.locate returns.
 
     Attributes:
         changes: The tool writes something.

@@ -8,7 +8,8 @@ from msgspec import Meta
 from agentfs_files.filesystem.filesystem_protocol import MovableFilesystem
 from agentfs_files.integrations.mcp import mcp_edits
 from agentfs_files.integrations.mcp.mcp_reading import FilePath
-from agentfs_files.integrations.mcp.mcp_tool import McpRefused, McpTool, Text, Workspace
+from agentfs_files.integrations.mcp.mcp_refusal import McpRefused
+from agentfs_files.integrations.mcp.mcp_tool import McpTool, Text, Workspace
 
 _AnyPath = Annotated[str, Meta(description="An absolute path, or one relative to the root of the workspace.")]
 

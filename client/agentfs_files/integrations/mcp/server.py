@@ -3,18 +3,21 @@
 Tools run in a thread, one at a time. Meanwhile the server answers pings and accepts cancellations.
 """
 
+import gc
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterable
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import msgspec
+from msgspec import structs
 
 from agentfs_client.extras import needed_for
 from agentfs_files.filesystem.filesystem_protocol import Filesystem, SnapshotableFilesystem
+from agentfs_files.integrations.mcp import mcp_stdin
 from agentfs_files.integrations.mcp.mcp_failures import EXPECTED, sentence
 from agentfs_files.integrations.mcp.mcp_history import DiffSnapshot, DiffWithPatch, ListSnapshots, RestoreSnapshot, TakeSnapshot
 from agentfs_files.integrations.mcp.mcp_listing import (
@@ -26,8 +29,9 @@ from agentfs_files.integrations.mcp.mcp_listing import (
     SearchFiles,
 )
 from agentfs_files.integrations.mcp.mcp_reading import ReadFile, ReadMediaFile, ReadMultipleFiles, ReadTextFile
+from agentfs_files.integrations.mcp.mcp_refusal import McpRefused
 from agentfs_files.integrations.mcp.mcp_searching import Glob, Grep
-from agentfs_files.integrations.mcp.mcp_tool import McpRefused, McpTool, Workspace
+from agentfs_files.integrations.mcp.mcp_tool import McpTool, Workspace
 from agentfs_files.integrations.mcp.mcp_writing import CreateDirectory, EditFile, MoveFile, WriteFile
 from agentfs_files.tools.tool import json_schema
 
@@ -36,7 +40,8 @@ if TYPE_CHECKING:
     from mcp import types
     from mcp.server.lowlevel import Server
 
-NAME = "agentfs"
+NAME = "agentfsd"
+_PATHS = ("path", "source", "destination")  # arguments of tools
 _ENDED_BY = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
@@ -53,8 +58,12 @@ def run(filesystem: Filesystem, *, snapshot_each_change: bool = False) -> None:
 
     SIGTERM and SIGINT end the process with exit code 0 as soon as the running tool has finished.
     """
+    gc.disable()  # the thousands of objects of that package stay for ever; walking through them takes a tenth of the start
     with needed_for("serving MCP needs", "mcp"):
         import anyio
+        import mcp.server.stdio  # noqa: F401 - only loaded here
+    gc.freeze()
+    gc.enable()
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
 
@@ -74,9 +83,11 @@ async def serve(filesystem: Filesystem, *, snapshot_each_change: bool = False) -
 
 
 async def _serve(server: "Server[Any]") -> None:
+    import anyio
     from mcp.server.stdio import stdio_server
 
-    async with stdio_server() as (incoming, outgoing):
+    lines = cast("TextIO", mcp_stdin.claim())
+    async with stdio_server(stdin=anyio.wrap_file(lines)) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
@@ -105,7 +116,6 @@ def make_server(
         import anyio.to_thread
         from mcp import types
         from mcp.server.lowlevel import Server
-        from mcp.shared.exceptions import MCPError
 
     workspace = Workspace(filesystem)
     tools = {tool.name: tool for tool in _offered(filesystem)}
@@ -119,7 +129,7 @@ def make_server(
     async def call_tool(context: Any, parameters: types.CallToolRequestParams) -> types.CallToolResult:
         tool = tools.get(parameters.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"there is no tool {parameters.name}; there are {', '.join(tools)}")
+            return _failure(f"there is no tool {parameters.name}; there are {', '.join(tools)}")  # which the model sees
         given = parameters.arguments or {}
         return await anyio.to_thread.run_sync(_call, tool, given, workspace, with_snapshots, limiter=one_at_a_time)
 
@@ -167,16 +177,22 @@ def _call(tool: type[McpTool], given: dict[str, Any], workspace: Workspace, with
     path = str(given.get("path") or given.get("destination") or "")
     try:
         tool_call = msgspec.convert(given, tool, strict=False)
+        tool_call = structs.replace(tool_call, **{name: workspace.locate(getattr(tool_call, name)) for name in _paths_of(tool)})
         if with_snapshot and tool.changes and tool not in (TakeSnapshot, RestoreSnapshot):
             workspace.snapshot(f"before {tool.name} {path}".rstrip())
         return _answer(tool_call.run(workspace))
     except msgspec.ValidationError as exc:
-        return _failure(f"{tool.name} cannot be called so: {exc}")
+        known = ", ".join(tool.__struct_encode_fields__) or "none"
+        return _failure(f"{tool.name} cannot be called so: {exc}; its arguments: {known}")
     except (McpRefused, *EXPECTED) as exc:
-        return _failure(sentence(exc, path))
+        return _failure(sentence(exc, path, workspace.root))
     except Exception as exc:  # noqa: BLE001 - no error in a tool may end the server
         _log.exception("%s failed", tool.name)
         return _failure(f"{tool.name} failed: an internal error ({type(exc).__name__}), which the log of this server tells about")
+
+
+def _paths_of(tool: type[McpTool]) -> Iterable[str]:
+    return (name for name in _PATHS if name in tool.__struct_fields__)
 
 
 def _answer(result: Any) -> "types.CallToolResult":
