@@ -140,7 +140,10 @@ class BranchOverlay:
         if loan is None or not loan.shown:
             return
         with self._overlay.trees.kept(loan.shown) as old:
-            StateWriter(root).write(tree_diff.pairs(self._overlay.parts, old, self._tree, times=True))
+            writer = StateWriter(root, self.record.mark)
+            writer.write(tree_diff.pairs(self._overlay.parts, old, self._tree, times=True))
+        if writer.has_left:
+            self._state.known = None  # the branch gets back what programs go on seeing
         with store.transaction() as tx:
             lent_branches.put(store, self.record.branch, loan._replace(shown=0))
             layers.unpin(tx, loan.shown)

@@ -91,6 +91,58 @@ def test_a_state_that_programs_have_not_seen_is_shown_after_a_kill(lent: Lent) -
     assert lent.opened.overlay.fsck() == []
 
 
+def _changed_after_another_state(lent: Lent) -> None:
+    """The branch has another state than programs see, in which two files have another content."""
+    for content in ("before", "after"):
+        for name in ("file", "other"):
+            (lent.upper / name).write_text(content)
+        lent.overlay.take_over()
+        if content == "before":
+            lent.opened.overlay.branches.create("other", "b")
+    lent.opened.overlay.branches.restore("b", "other")
+
+
+def _push(lent: Lent) -> None:
+    root = os.open(lent.upper, os.O_RDONLY)
+    lent.overlay.push(root)
+    os.close(root)
+    (lent.upper / "new").write_text("new")
+    lent.overlay.take_over()
+
+
+def _contents(lent: Lent) -> list[bytes]:
+    """What the branch has, which is what programs see."""
+    found = [lent.opened.read(name, "b") for name in ("file", "other")]
+    assert [(lent.upper / name).read_bytes() for name in ("file", "other")] == found
+    assert lent.opened.overlay.fsck() == []
+    return found
+
+
+def test_a_directory_with_the_name_of_an_unfinished_file_holds_up_nothing(lent: Lent) -> None:
+    _changed_after_another_state(lent)
+    (lent.upper / f".agentfs-restored-{lent.overlay.record.mark}" / "in it").mkdir(parents=True)
+    (lent.upper / ".agentfs-restored").mkdir()
+    _push(lent)
+    assert lent.names() == [b".agentfs-restored", b"file", b"new", b"other", b"precious"]
+    assert _contents(lent) == [b"before", b"before"]
+
+
+def test_a_file_that_nobody_may_replace_holds_up_nothing(lent: Lent, monkeypatch: pytest.MonkeyPatch) -> None:
+    _changed_after_another_state(lent)
+    rename = os.rename
+
+    def is_immutable(source: bytes, target: bytes, **places: int) -> None:
+        if target == b"other":
+            raise PermissionError(1, "Operation not permitted")
+        rename(source, target, **places)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", is_immutable)
+        _push(lent)
+    assert _contents(lent) == [b"before", b"after"]
+    assert lent.names() == [b"file", b"new", b"other", b"precious"]
+
+
 def test_an_end_that_fails_leaves_the_branch_lent(lent: Lent, monkeypatch: pytest.MonkeyPatch) -> None:
     (lent.upper / "new").write_text("new")
 
