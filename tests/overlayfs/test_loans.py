@@ -1,5 +1,6 @@
 """A branch that is lent to a run: what a kill, another state, or a failure in the middle leaves."""
 
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,37 @@ def test_an_end_that_fails_leaves_the_branch_lent(lent: Lent, monkeypatch: pytes
     assert lent_branches.find(lent.opened.store, lent.id) is None
     lent.opened.unlink("new", "b")
     assert not lent.place.exists()
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("how", ["descriptor", "mapping"])
+def test_what_a_process_outside_goes_on_writing_after_the_run_reaches_no_sealed_state(lent: Lent, sealed: bool, how: str) -> None:
+    overlay = lent.opened.overlay
+    for name in ("file", "other"):
+        (lent.upper / name).write_text("inside")
+    lent.overlay.take_over()
+    if sealed:
+        overlay.branches.create("copy", "b")
+    outside = os.open(lent.upper / "file", os.O_RDWR)
+    mapping = mmap.mmap(outside, 6) if how == "mapping" else None
+    if mapping is not None:
+        os.close(outside)
+    lent.overlay.finish()
+    overlay.branches.create("copy2", "b")
+    if mapping is not None:
+        mapping[:] = b"beyond"
+        mapping.close()
+    else:
+        os.write(outside, b"beyond")
+        os.close(outside)
+    shown = [lent.opened.read("file", name) for name in ("b", "copy2", *["copy"] * sealed)]
+    assert set(shown) == {b"inside"}
+    lent.opened.reopen()
+    begun = branch_overlay.begin(lent.opened.overlay, lent.stack(), str(lent.place), lent.id, Quiet())
+    shown = [(Path(lent.opened.base) / "layers" / begun.record.layers[0] / name).read_text() for name in ("file", "other")]
+    assert shown == ["inside", "inside"]
+    begun.abandon()
+    assert lent.opened.overlay.fsck() == []
 
 
 def test_a_record_of_another_loan_is_not_taken_over(lent: Lent) -> None:
