@@ -109,15 +109,18 @@ class RunOverlays:
             return "the state directory lies in the workspace"
         return ""
 
-    def why_not(self, branch_id: str) -> str:
-        """Return why a branch cannot be shown as an overlay now; "" if nothing is known against it."""
-        options = self._options()
-        if self._why:
-            return self._why
-        if "ro" in options:
+    def _why_not_join(self, branch_id: str) -> str:
+        """Return why no further run may see a branch as an overlay, whatever those see that are on; "" if it may."""
+        if "ro" in self._options():
             return "the mount is read-only"
         if self._overlay.rules.for_branch(branch_id) is not None:
             return "there are rules by path, which the daemon has to check"
+        return ""
+
+    def why_not(self, branch_id: str) -> str:
+        """Return why a branch cannot be shown as an overlay now; "" if nothing is known against it."""
+        if why := self._why or self._why_not_join(branch_id):
+            return why
         if self._overlay.parts.copyup_settings.rules[:2] != ("clone", "clone"):
             return "the copyup settings ask for other modes than the lower's"
         if self._overlay.trees.of_branch(branch_id).external_writers or self._has_writers(branch_id):
@@ -183,6 +186,8 @@ class RunOverlays:
             joined = live is not None
             if live is None:
                 live = await self._begin(branch_id)
+            if why := self._why_not_join(branch_id):  # also after beginning: somebody may have added rules meanwhile
+                raise _refusal(why)
             if live.mount is None or not live.has_holder:
                 raise _refusal("processes of an earlier run still use an overlay of that branch, which nobody can join; end them")
             live.users += 1  # before waiting: else sweep() could end it meanwhile
