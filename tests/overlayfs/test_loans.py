@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.core import directory_entries, lent_branches
+from agentfsd.core import directory_entries, inode_stat, lent_branches
 from agentfsd.overlayfs import branch_overlay
 from agentfsd.overlayfs.branch_overlay import BranchOverlay, NotOurs
 from agentfsd.overlayfs.layer_stack import LayerStack
@@ -142,6 +142,18 @@ def test_a_file_that_nobody_may_replace_holds_up_nothing(lent: Lent, monkeypatch
         _push(lent)
     assert _contents(lent) == [b"before", b"after"]
     assert lent.names() == [b"file", b"new", b"other", b"precious"]
+
+
+def test_a_workspace_of_somebody_else_stays_theirs(lent: Lent, monkeypatch: pytest.MonkeyPatch) -> None:
+    (lent.upper / "new").write_text("new")
+    os.chown(lent.upper, 65534, 65534)  # an ordinary user's daemon can make no other
+    lent.upper.chmod(0o750)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: 65534)
+        lent.overlay.take_over()
+    root = inode_stat.attributes(lent.opened.tree("b").root)
+    assert (root.uid, root.gid, oct(root.mode)) == (os.geteuid(), os.getegid(), "0o40750")
+    assert lent.names() == [b"new", b"precious"]
 
 
 def test_an_end_that_fails_leaves_the_branch_lent(lent: Lent, monkeypatch: pytest.MonkeyPatch) -> None:
