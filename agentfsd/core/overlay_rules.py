@@ -92,6 +92,11 @@ class OverlayRules:
             listener()
         return [*removed, *added]
 
+    @staticmethod
+    def are_about_workspace(texts: Iterable[str]) -> bool:
+        """Return whether one of these rules is about paths of the workspace. Refusal: as for change()."""
+        return any(not rule.is_outside for rule in _parsed(texts))
+
     def branch_made(self, tx: Transaction, branch_id: str, source_id: str) -> None:
         """Give a new branch the rules of the branch that it is made from, in the open transaction."""
         rules = self._rules.get(source_id)

@@ -114,15 +114,18 @@ class OverlayBeginning:
             raise
         return RunOverlay(made, mount, self._source(branch_id))
 
-    def _why_not(self, branch_id: str) -> str:
-        """Return why a branch cannot be shown as an overlay now; "" if nothing is known against it."""
-        options = self._options()
-        if self._why:
-            return self._why
-        if "ro" in options:
+    def why_not_join(self, branch_id: str) -> str:
+        """Return why no further run may see a branch as an overlay, whatever those see that are on; "" if it may."""
+        if "ro" in self._options():
             return "the mount is read-only"
         if self._overlay.rules.for_branch(branch_id) is not None:
             return "there are rules by path, which the daemon has to check"
+        return ""
+
+    def _why_not(self, branch_id: str) -> str:
+        """Return why a branch cannot be shown as an overlay now; "" if nothing is known against it."""
+        if why := self._why or self.why_not_join(branch_id):
+            return why
         if self._overlay.parts.copyup_settings.rules[:2] != ("clone", "clone"):
             return "the copyup settings ask for other modes than the lower's"
         if self._overlay.trees.of_branch(branch_id).external_writers or self._has_writers(branch_id):

@@ -129,6 +129,8 @@ class RunOverlays:
             joined = live is not None
             if live is None:
                 live = self._by_branch[branch_id] = await self._beginning.begin(branch_id)
+            if why := self._beginning.why_not_join(branch_id):  # also after beginning: somebody may have added rules meanwhile
+                raise refusal(why)
             if live.mount is None or not live.has_holder:
                 raise refusal("processes of an earlier run still use an overlay of that branch, which nobody can join; end them")
             live.users += 1  # before waiting: else sweep() could end it meanwhile

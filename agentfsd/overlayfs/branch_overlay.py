@@ -116,7 +116,10 @@ class BranchOverlay:
         if loan is None or not loan.shown:
             return
         with self._overlay.trees.kept(loan.shown) as old:
-            StateWriter(root).write(tree_diff.pairs(self._overlay.parts, old, self._tree, times=True))
+            writer = StateWriter(root, self.record.mark)
+            writer.write(tree_diff.pairs(self._overlay.parts, old, self._tree, times=True))
+        if writer.has_left:
+            self._state.known = None  # the branch gets back what programs go on seeing
         with store.transaction() as tx:
             lent_branches.put(store, self.record.branch, loan._replace(shown=0))
             layers.unpin(tx, loan.shown)
@@ -223,12 +226,13 @@ class BranchOverlay:
         self._forget_released()
         self._doubt_mapped()
         self.take_over()
+        is_written = self._keep_from_outside()
         store, layers = self._overlay.store, self._overlay.layers
         self._is_final = True
         try:
             with store.transaction() as tx:
                 sealed = layers.seal(tx, self._overlay.refs.branch(self.record.branch))
-            if sealed != self.record.base:
+            if sealed != self.record.base and not is_written:
                 self._stack.add(os.path.join(self.place, "upper"), sealed, self.record.layers)
         finally:
             self._is_final = False
@@ -236,6 +240,29 @@ class BranchOverlay:
         if len(layer_rows.chain(store, sealed)) > _LONGEST_CHAIN:
             with store.transaction() as tx:
                 layers.release(tx, self.record.base)
+
+    def _keep_from_outside(self) -> bool:
+        """Give the branch copies of what processes outside of it may still write, having got descriptors from the run.
+
+        Return whether there are such files: then the upper directory cannot be a layer.
+        """
+        with Descent(self._upper) as descent:
+            written = {
+                known.signature.ino for path, known in self._state.all_known()
+                if stat.S_ISREG(known.signature.mode) and _is_written(descent, path)
+            }  # fmt: skip
+        copies = [copy for copy in self.copies() if copy.ino in written] if written else []
+        try:
+            for copy in copies:
+                copy.run()
+        except BaseException:
+            for copy in copies:
+                copy.abandon()
+            raise
+        if copies:
+            self.install(copies)
+            self._forget_released()
+        return bool(written)
 
     def abandon(self) -> None:
         """Forget the run with all that is not yet in the branch."""
@@ -335,6 +362,19 @@ def _has_fine_times() -> bool:
     """Return whether two changes of a file never have one time if somebody has looked in between (Linux 6.13)."""
     major, minor, *_ = os.uname().release.split(".")
     return (int(major), int(minor.split("-")[0])) >= (6, 13)
+
+
+def _is_written(descent: Descent, path: bytes) -> bool:
+    """Return whether a process may have a file of the upper open for writing."""
+    parent, _, name = path.rpartition(b"/")
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descent.fd(parent))
+    except OSError:  # nobody can open what its owner has closed to everybody: we do not ask
+        return True
+    try:
+        return syncing.is_written_elsewhere(fd)
+    finally:
+        os.close(fd)
 
 
 def _has_content(descent: Descent, path: bytes, inode: Inode) -> bool:

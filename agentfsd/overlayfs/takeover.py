@@ -391,6 +391,8 @@ class Takeover:
     def _settle(self, inode: Inode, found: Found) -> None:
         """Give an inode the attributes that the upper's has."""
         look, now = new_entries.attributes_of(found), inode_stat.attributes(inode)
+        if inode is self._tree.root and not _may_give(now.uid, now.gid):  # nor can the run: it saw a root of our own
+            look = look._replace(uid=now.uid, gid=now.gid)
         is_same = (now.mode, now.uid, now.gid) == look[:3] and all_xattrs(self._tree, inode) == look.xattrs
         if is_same and now.mtime_ns == look.mtime_ns:
             return
@@ -404,3 +406,8 @@ class Takeover:
             self._by.file_changed(inode, data=False)
         if not is_same:
             self._by.tell("attributes", inode)
+
+
+def _may_give(uid: int, gid: int) -> bool:
+    """Return whether we may give files to an owner and a group."""
+    return os.geteuid() == 0 or (uid == os.geteuid() and gid in (os.getegid(), *os.getgroups()))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from agentfs_host import xattrs
+from agentfs_host.descent import Descent, join
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -134,6 +135,59 @@ class UnlockedDirectories:
             if _relock(fd, mode, stat.S_IMODE(since.st_mode)) and is_ours and then is not None:
                 then(os.fstat(fd))
             os.close(fd)
+        self._changed.clear()
+
+
+class WritableDirectories:
+    """Directories beneath one root that their owner may list, enter and change until the end of the block."""
+
+    def __init__(self, descent: Descent) -> None:
+        self._descent = descent
+        self._changed: dict[bytes, tuple[int, int, int]] = {}  # path: inode number, mode before, mode since
+        self._seen: set[bytes] = set()
+
+    def permit(self, path: bytes) -> None:
+        """Permit it for the directory at a path, and for those above it. OSError."""
+        if path in self._seen or os.geteuid() == 0:
+            return
+        above = b""
+        for name in (b"", *path.split(b"/")) if path else (b"",):
+            above = join(above, name) if name else b""
+            if above not in self._seen:
+                self._permit(above)
+                self._seen.add(above)
+
+    def _permit(self, path: bytes) -> None:
+        with self._found(path) as found:
+            status = os.fstat(found)
+            mode = stat.S_IMODE(status.st_mode)
+            if mode & stat.S_IRWXU != stat.S_IRWXU:
+                with contextlib.suppress(PermissionError):  # somebody else's: others may do what we need
+                    os.chmod(_place(found), mode | stat.S_IRWXU)
+                    self._changed[path] = (status.st_ino, mode, mode | stat.S_IRWXU)
+
+    @contextlib.contextmanager
+    def _found(self, path: bytes) -> Iterator[int]:
+        parent, _, name = path.rpartition(b"/")
+        fd = self._descent.fd(parent)
+        found = os.open(name, _PATH | os.O_DIRECTORY, dir_fd=fd) if name else os.dup(fd)
+        try:
+            yield found
+        finally:
+            os.close(found)
+
+    def leave(self, path: bytes) -> None:
+        """Somebody else sees to the mode of the directory at a path."""
+        self._changed.pop(path, None)
+
+    def __enter__(self) -> "WritableDirectories":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for path, (ino, mode, opened) in reversed(self._changed.items()):  # each after those in it
+            with contextlib.suppress(OSError), self._found(path) as found:
+                if os.fstat(found).st_ino == ino:
+                    _relock(found, mode, opened)
         self._changed.clear()
 
 

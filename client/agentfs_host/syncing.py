@@ -1,5 +1,6 @@
 """Wait until directories and file systems are on disk, and find out whether anybody else has a file open."""
 
+import errno
 import fcntl
 import os
 
@@ -41,5 +42,24 @@ def is_open_elsewhere(fd: int) -> bool:
         fcntl.fcntl(fd, _F_SETLEASE, fcntl.F_WRLCK)
     except OSError:
         return True
+    fcntl.fcntl(fd, _F_SETLEASE, fcntl.F_UNLCK)
+    return False
+
+
+def is_written_elsewhere(fd: int) -> bool:
+    """Tell by a read lease whether a file is open or mapped for writing through any other open file description.
+
+    See is_open_elsewhere() about SIGIO.
+
+    Args:
+        fd: a descriptor that is open for reading only.
+
+    Returns:
+        False also where we may take no lease.
+    """
+    try:
+        fcntl.fcntl(fd, _F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as exc:
+        return exc.errno == errno.EAGAIN
     fcntl.fcntl(fd, _F_SETLEASE, fcntl.F_UNLCK)
     return False

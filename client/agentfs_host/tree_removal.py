@@ -67,4 +67,8 @@ def _empty(root: int) -> None:
 
 def _permit_entering(directory: int, name: bytes) -> None:
     if os.geteuid() != 0:
-        os.chmod(name, 0o700, dir_fd=directory)
+        found = os.open(name, os.O_PATH | _DIRECTORY, dir_fd=directory)  # somebody may have put a symlink there meanwhile
+        try:
+            os.chmod(f"/proc/self/fd/{found}", 0o700)
+        finally:
+            os.close(found)

@@ -90,6 +90,21 @@ def test_removal_does_not_follow_symlinks_and_needs_no_modes(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
 
 
+def test_removal_changes_no_mode_behind_a_symlink_that_replaces_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir(0o755)
+    (tmp_path / "tree").symlink_to("elsewhere")
+    is_directory = (tmp_path / "elsewhere").stat()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", lambda *_, **__: (_ for _ in ()).throw(IsADirectoryError))
+        patched.setattr(os, "stat", lambda *_, **__: is_directory)
+        with pytest.raises(NotADirectoryError):
+            remove_tree(str(tmp_path / "tree"))
+    assert (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o755
+
+
 def test_rename_flags(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("1")
     (tmp_path / "two").write_text("2")

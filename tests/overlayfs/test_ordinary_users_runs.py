@@ -196,6 +196,26 @@ def _written_again(workspace: OfUser) -> None:
     assert (stat.S_IMODE(layer.stat().st_mode), layer.read_bytes()) == (0o444, b"f\n")
 
 
+def _another_state_below_what_may_not_be_changed(workspace: OfUser) -> None:
+    branches = workspace.opened.overlay.branches
+    workspace.do("mkdir -p n/o m; echo x > n/o/f; echo x > n/o/g; chmod 555 n/o; chmod 500 n; chmod 0 m")
+    workspace.look()
+    branches.create("other", "b")
+    workspace.do("chmod 700 n n/o m; rm n/o/f; echo y > n/o/g; echo n > n/o/h; echo n > m/f; chmod 0 n/o m; chmod 555 n .")
+    workspace.look()
+    branches.restore("b", "other")
+    root = os.open(workspace.upper, os.O_RDONLY)
+    workspace.live.push(root)
+    os.close(root)
+    modes = {name: stat.S_IMODE((workspace.upper / name).stat().st_mode) for name in ("n", "n/o", "m", ".")}
+    assert modes == {"n": 0o500, "n/o": 0o555, "m": 0, ".": 0o755}
+    assert [(workspace.upper / "n/o" / name).read_bytes() for name in ("f", "g")] == [b"x\n", b"x\n"]
+    assert not (workspace.upper / "n/o/h").exists()
+    workspace.look()
+    assert set(workspace.in_branch()) >= {b"/n/o/f", b"/n/o/g", b"/m"}
+    assert not set(workspace.in_branch()) & {b"/n/o/h", b"/m/f"}
+
+
 @pytest.mark.parametrize("is_changed", [False, True])
 def test_a_mode_that_somebody_else_sets_meanwhile_stays(tmp_path: Path, is_changed: bool) -> None:
     place, told = tmp_path / "n", list[os.stat_result]()
@@ -209,6 +229,10 @@ def test_a_mode_that_somebody_else_sets_meanwhile_stays(tmp_path: Path, is_chang
     os.close(directory)
     assert stat.S_IMODE(place.stat().st_mode) == (0o711 if is_changed else 0o200)
     assert told == ([] if is_changed else [place.stat()])
+
+
+def test_another_state_shows_below_directories_that_may_not_be_changed(base: Path) -> None:
+    as_user(base, _another_state_below_what_may_not_be_changed)
 
 
 @pytest.mark.parametrize("do", [_written_again, _not_touched_in_vain, _unreadable, _made_unreadable_after_a_look, _written_layer])

@@ -228,6 +228,21 @@ def test_what_cannot_be_an_overlay_is_refused_with_the_reason(mounted: Mounted) 
     assert "rules by path" in done.stderr
 
 
+def test_no_rule_is_added_where_a_run_would_not_heed_it(mounted: Mounted) -> None:
+    run = begin(mounted, "one", "echo 1 > log; exec sleep 60")
+    wait_for(lambda: lines(mounted, "one"), "the first line")
+    mounted.cli("branch create", "two")
+    for scope in ([], ["--everybody"], ["-b", "one"]):
+        done = mounted.cli("rules add", *scope, "deny sub/**", check=False)
+        assert done.returncode != 0
+        assert "runs see one as overlays of the kernel" in done.stderr
+    mounted.cli("rules add", "-b", "two", "deny sub/**")
+    mounted.cli("rules add", "hide ~/.nothing")
+    end_run(mounted, run)
+    mounted.cli("rules add", "-b", "one", "deny sub/**")
+    assert "rules by path" in overlay(mounted, "one", "true", check=False)
+
+
 def test_the_setting_takes_overlays_for_all_runs(mounted: Mounted) -> None:
     mounted.cli("policy set", "run.io", "overlay")
     mounted.cli("branch create", "one")

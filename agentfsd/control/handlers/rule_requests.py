@@ -1,5 +1,7 @@
 """Requests about rules by path. A bound process may look at the rules that hold for it, and change none."""
 
+import errno
+
 from agentfs_client import wire
 from agentfsd.control.audit_notes import changes_nothing, noted_rules
 from agentfsd.control.authorization import own_branch, unbound_only
@@ -8,7 +10,7 @@ from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.overlay_rules import ALL_BRANCHES, MOUNT
 from agentfsd.core.rule_set import VERB_NAMES, PathRule, RuleSet
-from agentfsd.domain_errors import invalid
+from agentfsd.domain_errors import Refusal, invalid
 
 
 @control_operation(wire.RulesList, permission=own_branch("branch"), note=changes_nothing)
@@ -30,9 +32,24 @@ async def change_rules(services: Services, request: wire.RulesChange, context: R
     scope = MOUNT if request.everybody else ALL_BRANCHES
     if request.branch is not None:
         scope = services.overlay.refs.branch(request.branch).id
+    if services.overlay.rules.are_about_workspace(request.add):
+        await _check_enforced(services, scope)
     changed = services.overlay.rules.change(scope, request.add, request.remove)
     await services.settle()
     return wire.RulesReply(rules=_wire_rules(services, scope, changed))
+
+
+async def _check_enforced(services: Services, scope: str) -> None:
+    """Refuse a new rule for branches whose files the kernel shows to runs, past the daemon."""
+    if services.runs is None:
+        return
+    await services.runs.look(None if scope in (MOUNT, ALL_BRANCHES) else [scope])  # which ends what no run uses any more
+    names = sorted(services.branch_name(each) for each in services.runs.live if scope in (MOUNT, ALL_BRANCHES, each))
+    if names:
+        raise Refusal(
+            errno.EBUSY, "rules-unheeded", f"runs see {', '.join(names)} as overlays of the kernel, where no rule by path holds",
+            "end these runs first: `agentfsd bindings` lists their processes",
+        )  # fmt: skip
 
 
 @control_operation(wire.RulesTest, permission=own_branch("branch"), note=changes_nothing)
