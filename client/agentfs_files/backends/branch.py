@@ -117,6 +117,10 @@ class BranchFilesystem(BaseFilesystem):
         """Whether file operations use the mount; otherwise they use the socket."""
         return isinstance(self._way.reach()[1], HostFilesystem)
 
+    def check_there(self) -> None:
+        """Raise NotFoundError if the branch has been discarded, and DaemonGoneError if the daemon cannot be reached."""
+        self._last()
+
     def open_fd(self, path: str, flags: int, mode: int = 0o666) -> int:
         """Return a descriptor of a regular file, like os.open(). The caller closes it.
 

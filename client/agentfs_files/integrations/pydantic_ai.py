@@ -60,7 +60,7 @@ class AgentFSWorkspaceBackend:
         def do() -> _T:
             try:
                 return act(self._filesystem())
-            except DaemonGoneError as exc:
+            except (DaemonGoneError, NotFoundError) as exc:
                 raise WorkspaceUnavailableError(f"{exc.message}: {exc.hint}") from exc
 
         return await anyio.to_thread.run_sync(do, limiter=self._one_at_a_time)
@@ -152,12 +152,15 @@ class BranchWorkspaceBackend(AgentFSWorkspaceBackend):
     def _filesystem(self) -> BranchFilesystem:
         if not isinstance(self._opened, BranchFilesystem):
             name = f"agent-{secrets.token_hex(4)}" if self._ref is None else self._ref.id
-            try:
-                self._opened = BranchFilesystem(name, mount=self._mount, create=self._ref is None, source=self._source)
-            except NotFoundError as exc:
-                raise WorkspaceUnavailableError(exc.message) from exc
+            self._opened = BranchFilesystem(name, mount=self._mount, create=self._ref is None, source=self._source)
             self._ref = WorkspaceRef(provider=PROVIDER, id=self._opened.branch_id)
         return self._opened
+
+    @staticmethod
+    def _root(filesystem: Filesystem) -> str:
+        assert isinstance(filesystem, BranchFilesystem)
+        filesystem.check_there()
+        return filesystem.root
 
     async def run(
         self,
@@ -179,7 +182,7 @@ class BranchWorkspaceBackend(AgentFSWorkspaceBackend):
             raise TypeError("a command is a string with shell=True, or else a sequence of strings")
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
         root = await self.working_dir()
-        started = await anyio.to_thread.run_sync(lambda: run_in_branch(self._filesystem(), argv), limiter=self._one_at_a_time)
+        started = await self._do(lambda _: run_in_branch(self._filesystem(), argv))
         return await LocalWorkspaceBackend(root, env=passed_on()).run(started, env=env, timeout=timeout)
 
 
