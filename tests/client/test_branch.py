@@ -174,6 +174,28 @@ def test_refusals_are_the_standard_exceptions(fs: BranchFilesystem, open_branch:
     assert fs.exists("sub/inner")
 
 
+def test_absolute_symlinks_into_the_workspace_are_followed(fs: BranchFilesystem, place: Mounted) -> None:
+    subtree = place.subtree(fs.branch)
+    fs.write("file", "mine\n")
+    (subtree / "sub" / "link").symlink_to("../file")
+    for name, target in [
+        ("to-file", place.path / "file"), ("to-lower", place.lower / "file"), ("to-root", place.path),
+        ("sub/up", place.path / "sub"), ("to-new", place.path / "new"), ("around", f"{place.path}/sub/../../file"),
+        ("beside", f"{place.path}-not/file"), ("control", place.path / ".agentfs" / "branches" / "main" / "file"),
+        ("itself", place.path / "itself"),
+    ]:  # fmt: skip
+        (subtree / name).symlink_to(target)
+    for path in ("to-file", "to-lower", "to-root/file", "sub/up/up/link"):
+        assert fs.read(path).content == "mine\n"
+    fs.write("to-new", "new\n")
+    fs.write("to-lower", "more\n", mode="append")
+    assert (fs.read("new").content, fs.read("file").content) == ("new\n", "mine\nmore\n")
+    assert (place.lower / "file").read_text() == "lower\n"
+    for path in ("around", "beside", "control", "itself"):
+        with pytest.raises(OSError):
+            fs.read(path)
+
+
 def test_errors_know_their_number(fs: BranchFilesystem) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         fs.stat("missing")

@@ -39,6 +39,7 @@ class BranchReach:
         self._mount = None if mount is None else os.path.abspath(mount)
         self._socket = None if socket is None else os.path.abspath(socket)
         self._limits, self._keeps_rules = limits, keeps_rules
+        self._seen_at: tuple[str, ...] = ()
         self._tree: HostFilesystem | RemoteTree | None = None
         self._client: ControlClient | None = None
         self._reaching = threading.Lock()
@@ -73,6 +74,7 @@ class BranchReach:
             return self._client
         mount = locate.find(self._mount)
         self._client, self._mount = mount.connect(), mount.mountpoint
+        self._seen_at = tuple(filter(None, (mount.mountpoint, mount.lower)))
         return self._client
 
     def _choose(self, client: ControlClient, branch: wire.Branch) -> HostFilesystem | RemoteTree:
@@ -85,7 +87,7 @@ class BranchReach:
         root = self._shown_at(client, branch, mounted) if mounted is not None and shows_branches(mounted) else None
         if root is not None:
             try:
-                tree = HostFilesystem(root, limits=self._limits)
+                tree = HostFilesystem(root, limits=self._limits, shown_at=self._seen_at)
             except OSError:
                 pass  # another user's mount, which this process may not enter
             else:
