@@ -9,8 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from agentfs_client import wire
@@ -90,12 +89,6 @@ class BranchFilesystem(BaseFilesystem):
     def close(self) -> None:
         """Release the mount and end the conversation. The branch and its snapshots stay. May be called again."""
         self._way.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     # -- what it is
 
