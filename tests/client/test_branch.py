@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from agentfs_client import locate
 from agentfs_client.control import ControlClient, EventStream
-from agentfs_client.errors import DaemonGoneError, NotFoundError
+from agentfs_client.errors import DaemonGoneError, InvalidRequestError, NotFoundError
 from agentfs_files.backends.branch import BranchFilesystem
 from agentfs_files.backends.branch_records import uuid_of
 from agentfs_files.filesystem.filesystem_errors import PathEscapeError, SnapshotIncompatibleError, SnapshotNotFoundError
@@ -194,6 +196,17 @@ def test_absolute_symlinks_into_the_workspace_are_followed(fs: BranchFilesystem,
     for path in ("around", "beside", "control", "itself"):
         with pytest.raises(OSError):
             fs.read(path)
+
+
+def test_one_of_several_mounts_is_asked_for_as_python_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    records = [SimpleNamespace(mountpoint=f"/mnt/{name}", lower=f"/srv/{name}") for name in "ab"]
+    monkeypatch.setattr(locate, "live_daemons", lambda: records)
+    monkeypatch.delenv(locate.MOUNT_VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequestError, match=r"2 mounts are live.*; choose one with mount=: /mnt/a") as caught:
+        BranchFilesystem("x")
+    assert "-m" not in str(caught.value)
+    assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
 
 
 def test_errors_know_their_number(fs: BranchFilesystem) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import AgentFSError, DaemonGoneError, NotFoundError
+from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, NotFoundError
 from agentfs_files.backends.branch_gone import UNREACHED, gone, is_gone
 from agentfs_files.backends.branch_remote import RemoteTree
 from agentfs_files.backends.host import HostFilesystem
@@ -72,10 +72,18 @@ class BranchReach:
         if self._socket is not None:
             self._client = ControlClient.connect(self._socket)
             return self._client
-        mount = locate.find(self._mount)
+        mount = self._find_mount()
         self._client, self._mount = mount.connect(), mount.mountpoint
         self._seen_at = tuple(filter(None, (mount.mountpoint, mount.lower)))
         return self._client
+
+    def _find_mount(self) -> locate.Mount:
+        """Find the mount, or say how a caller in Python names one."""
+        try:
+            return locate.find(self._mount)
+        except InvalidRequestError as exc:
+            hint = exc.hint.replace("with -m:", "with mount=:")
+            raise InvalidRequestError(exc.errno or errno.EINVAL, exc.code, f"{exc.message}; {hint}", hint) from None
 
     def _choose(self, client: ControlClient, branch: wire.Branch) -> HostFilesystem | RemoteTree:
         """Return the mount's directory if this process sees the mount and may read the branch there; else the remote tree."""
