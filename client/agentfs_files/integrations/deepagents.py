@@ -21,6 +21,7 @@ from agentfs_files.backends.in_memory import InMemoryFilesystem
 from agentfs_files.filesystem.file_results import FileEntry
 from agentfs_files.filesystem.file_results import GrepMatch as GrepLine
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.filesystem.size_limits import without_path_limits
 from agentfs_files.integrations.branch_commands import run_in_branch
 from agentfs_files.tools.edit_tools import replaced
 from agentfs_files.tools.handling import ToolRefused
@@ -109,6 +110,7 @@ class AgentFSBackend(BackendProtocol):
     grep_exclude_dirs: tuple[str, ...] = (".git",)
 
     def __init__(self, filesystem: Filesystem, *, prefix: str = "") -> None:
+        without_path_limits(filesystem)
         self.filesystem = filesystem
         self._prefix = prefix.rstrip("/")
         self._lock = threading.RLock()
@@ -302,6 +304,7 @@ class AgentFSSandbox(AgentFSBackend, SandboxBackendProtocol):
     def __init__(self, filesystem: BranchFilesystem, *, offloaded: Filesystem | None = None) -> None:
         super().__init__(filesystem, prefix=filesystem.root)
         self.offloaded = InMemoryFilesystem() if offloaded is None else offloaded
+        without_path_limits(self.offloaded)
 
     def _place(self, path: str | None) -> _Place:
         if path is not None and path.startswith("/") and path.split("/")[1] in _OFFLOADED:

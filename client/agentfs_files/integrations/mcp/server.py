@@ -15,6 +15,7 @@ import msgspec
 
 from agentfs_client.extras import needed_for
 from agentfs_files.filesystem.filesystem_protocol import Filesystem, SnapshotableFilesystem
+from agentfs_files.filesystem.size_limits import without_path_limits
 from agentfs_files.integrations.mcp.mcp_failures import EXPECTED, sentence
 from agentfs_files.integrations.mcp.mcp_history import DiffSnapshot, DiffWithPatch, ListSnapshots, RestoreSnapshot, TakeSnapshot
 from agentfs_files.integrations.mcp.mcp_listing import (
@@ -107,6 +108,7 @@ def make_server(
         from mcp.server.lowlevel import Server
         from mcp.shared.exceptions import MCPError
 
+    without_path_limits(filesystem)
     workspace = Workspace(filesystem)
     tools = {tool.name: tool for tool in _offered(filesystem)}
     listed = [_description(tool) for tool in tools.values()]
