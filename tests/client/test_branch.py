@@ -16,6 +16,7 @@ import pytest
 from agentfs_client import locate
 from agentfs_client.control import ControlClient, EventStream
 from agentfs_client.errors import DaemonGoneError, InvalidRequestError, NotFoundError
+from agentfs_files.backends import host
 from agentfs_files.backends.branch import BranchFilesystem
 from agentfs_files.backends.branch_records import uuid_of
 from agentfs_files.filesystem.filesystem_errors import PathEscapeError, SnapshotIncompatibleError, SnapshotNotFoundError
@@ -196,6 +197,19 @@ def test_absolute_symlinks_into_the_workspace_are_followed(fs: BranchFilesystem,
     for path in ("around", "beside", "control", "itself"):
         with pytest.raises(OSError):
             fs.read(path)
+
+
+def test_a_directory_is_deleted_by_one_request(fs: BranchFilesystem, place: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(host, "remove_directory")  # name by name through the mount
+    subtree = place.subtree(fs.branch)
+    assert os.listdir(subtree / "sub" / "deep") == ["leaf"]
+    fs.delete("sub/deep", recursive=True)
+    assert os.listdir(subtree / "sub") == ["inner"]
+    for path in (".agentfs", "missing"):
+        with pytest.raises((FileNotFoundError, PermissionError)):
+            fs.delete(path, recursive=True)
+    fs.delete("", recursive=True)
+    assert (os.listdir(subtree), len(os.listdir(place.lower))) == ([], 4)
 
 
 def test_one_of_several_mounts_is_asked_for_as_python_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

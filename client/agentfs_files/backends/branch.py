@@ -172,7 +172,8 @@ class BranchFilesystem(BaseFilesystem):
         self._do(lambda tree: tree._remove_file(path), path, changes=True)
 
     def _remove_tree(self, path: str) -> None:
-        self._do(lambda tree: tree._remove_tree(path), path, changes=True)
+        _check_no_control(path, True)
+        self._way.attempt(lambda client, _: RemoteTree(client, self.branch_id)._remove_tree(path), changes=True)
 
     # -- archives
 
