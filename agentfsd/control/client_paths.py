@@ -15,8 +15,12 @@ from agentfsd.domain_errors import Refusal, invalid
 
 
 def find_path(services: Services, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> ResolvedPath:
-    """Resolve *path* in *tree* with these credentials, as the kernel does on the mount. Raises OSError."""
-    return path_resolution.find(tree, path, who, follow=follow, shown_at=tuple(map(os.fsencode, services.info.shown_at)))
+    """Resolve *path* in *tree* with these credentials, as the kernel does on the mount. Raises OSError.
+
+    An absolute symlink to a place in the workspace's own directory leads to that place in *tree*, too.
+    """
+    shown_at = tuple(os.fsencode(place) for place in (*services.info.shown_at, services.info.lower) if place)
+    return path_resolution.find(tree, path, who, follow=follow, shown_at=shown_at)
 
 
 def place_of(services: Services, request: wire.FileRequest, context: RequestContext, *, follow: bool) -> ResolvedPath:

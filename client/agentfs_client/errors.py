@@ -15,6 +15,8 @@ class AgentFSError(OSError):
         self.code = code
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # a traceback shows it
 
 
 class NotFoundError(AgentFSError):

@@ -59,6 +59,7 @@ from .filesystem.records import SnapshotStrategy as SnapshotStrategy
 from .filesystem.size_limits import DEFAULT_LIMITS as DEFAULT_LIMITS
 from .filesystem.size_limits import DEFAULT_READ_LIMIT as DEFAULT_READ_LIMIT
 from .filesystem.size_limits import READ_ENTIRE_FILE as READ_ENTIRE_FILE
+from .filesystem.size_limits import SYSTEM_LIMITS as SYSTEM_LIMITS
 from .filesystem.size_limits import Limits as Limits
 from .remote_files import RemoteFiles as RemoteFiles
 from .session.agent_session import Session as Session

@@ -18,10 +18,16 @@ class Beneath:
 
     Symlinks are followed as long as they stay beneath the directory; one that leads out raises EXDEV. The caller closes the
     descriptors that are returned.
+
+    Args:
+        root: Path of the directory.
+        fd: A descriptor of it, which this object then owns.
+        shown_at: Other absolute paths at which processes see this directory. An absolute symlink to a place beneath one of them
+            leads to that place in the directory, whatever this process sees there.
     """
 
-    def __init__(self, root: str, fd: int | None = None) -> None:
-        self._root = root
+    def __init__(self, root: str, fd: int | None = None, *, shown_at: tuple[str, ...] = ()) -> None:
+        self._root, self._shown_at = root, shown_at
         self._fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if fd is None else fd
 
     def close(self) -> None:
@@ -56,6 +62,8 @@ class Beneath:
             if exc.errno not in (errno.EXDEV, *_NO_CALL):
                 raise
             leads_out = exc.errno == errno.EXDEV
+        if leads_out and self._shown_at:
+            return self._openat2(self._resolved(path, follow), flags | last, permissions, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
         if leads_out:
             return self._inside_after_all(path, flags | last, permissions)
         return self._name_by_name(path, flags, follow, permissions)
@@ -77,9 +85,9 @@ class Beneath:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
     def _from_root(self, target: str) -> str:
-        for root in (self._root, os.path.realpath(self._root)):
+        for root in (*self._shown_at, self._root, os.path.realpath(self._root)):
             prefix = root.rstrip("/") + "/"
-            if target.startswith(prefix):
+            if f"{target}/".startswith(prefix):
                 return target[len(prefix) :].strip("/")
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)
 
@@ -130,6 +138,42 @@ class Beneath:
             return self._openat2(os.path.relpath(real, root), flags, permissions, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
         except OSError as exc:
             raise OSError(exc.errno, exc.strerror, path) from None
+
+    def _resolved(self, path: str, follow: bool) -> str:
+        """Return a path without symlinks, as seen where the directory is shown. Its last name need not exist.
+
+        Whoever changes names meanwhile gains nothing: the result is opened without following a symlink.
+        """
+        found: list[str] = []
+        rest, links = path.split("/")[::-1], 0
+        while rest:
+            name = rest.pop()
+            if name == "..":
+                if not found:
+                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+                found.pop()
+            elif name not in ("", "."):
+                target = self._target("/".join([*found, name])) if rest or follow else ""
+                if target.startswith("/"):
+                    target, found = self._from_root(target), []
+                elif not target:
+                    found.append(name)
+                links += bool(target)
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                rest += target.split("/")[::-1]
+        return "/".join(found)
+
+    def _target(self, path: str) -> str:
+        """Return the target of a symlink; "" for anything else, and where nothing exists."""
+        try:
+            fd = self._openat2(path, os.O_PATH | os.O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS)
+        except FileNotFoundError:
+            return ""
+        try:
+            return os.readlink("", dir_fd=fd) if stat.S_ISLNK(os.fstat(fd).st_mode) else ""
+        finally:
+            os.close(fd)
 
     def _name_by_name(self, path: str, flags: int, follow: bool, permissions: int) -> int:
         """Open name by name. Refuse every symlink with ELOOP: without openat2 its target cannot be checked without a race."""

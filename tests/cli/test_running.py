@@ -266,7 +266,7 @@ def test_mount_is_found_by_variable_directory_and_workspace(
     try:
         outside = agentfsd("branch", "show", "b", cwd="/", check=False)
         assert outside.returncode == 1
-        assert outside.stderr.startswith("agentfsd: 2 mounts are live")
+        assert outside.stderr.startswith("agentfsd: the current directory is in no workspace, and 2 are mounted")
         assert f"{branched.path} (of {branched.lower})" in outside.stderr
         for directory in (branched.path, branched.path / "sub", branched.lower / "sub"):
             assert agentfsd("branch", "show", "b", cwd=directory).returncode == 0

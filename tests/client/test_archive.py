@@ -19,6 +19,8 @@ from agentfs_files.backends.host import HostFilesystem
 from agentfs_files.backends.in_memory import InMemoryFilesystem
 from agentfs_files.filesystem.filesystem_errors import ArchiveError
 from agentfs_files.filesystem.size_limits import Limits
+from agentfs_files.trees import directory_tree
+from agentfs_host.extents import extents
 from tests.client.archives import KINDS, Make, Plainest, content, factory
 from tests.compare import describe
 from tests.exchange.trees import make_rich_tree
@@ -288,3 +290,21 @@ def test_view_finds_damage_when_it_reads(path: Path) -> None:
         assert view.manifest() == {}
         with pytest.raises(ArchiveError, match="damaged"):
             view.read("a")
+
+
+def test_a_file_without_holes_is_not_searched_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a branch each search takes a request to the daemon."""
+    searched: list[int] = []
+
+    def search(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+        searched.append(end)
+        return extents(fd, start, end)
+
+    monkeypatch.setattr(directory_tree, "extents", search)
+    (tmp_path / "root").mkdir()
+    fs = HostFilesystem(tmp_path / "root")
+    fs.write_bytes("full", b"x" * 100_000)
+    with (tmp_path / "root" / "sparse").open("wb") as file:
+        file.truncate(1 << 20)
+    fs.export_archive(tmp_path / "state.zip")
+    assert searched == [1 << 20]

@@ -9,11 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from agentfs_client import locate
 from agentfs_client.control import ControlClient, EventStream
-from agentfs_client.errors import DaemonGoneError, NotFoundError
+from agentfs_client.errors import DaemonGoneError, InvalidRequestError, NotFoundError
+from agentfs_files.backends import host
 from agentfs_files.backends.branch import BranchFilesystem
 from agentfs_files.backends.branch_records import uuid_of
 from agentfs_files.filesystem.filesystem_errors import PathEscapeError, SnapshotIncompatibleError, SnapshotNotFoundError
@@ -172,6 +175,52 @@ def test_refusals_are_the_standard_exceptions(fs: BranchFilesystem, open_branch:
         with pytest.raises(kind):
             act()
     assert fs.exists("sub/inner")
+
+
+def test_absolute_symlinks_into_the_workspace_are_followed(fs: BranchFilesystem, place: Mounted) -> None:
+    subtree = place.subtree(fs.branch)
+    fs.write("file", "mine\n")
+    (subtree / "sub" / "link").symlink_to("../file")
+    for name, target in [
+        ("to-file", place.path / "file"), ("to-lower", place.lower / "file"), ("to-root", place.path),
+        ("sub/up", place.path / "sub"), ("to-new", place.path / "new"), ("around", f"{place.path}/sub/../../file"),
+        ("beside", f"{place.path}-not/file"), ("control", place.path / ".agentfs" / "branches" / "main" / "file"),
+        ("itself", place.path / "itself"),
+    ]:  # fmt: skip
+        (subtree / name).symlink_to(target)
+    for path in ("to-file", "to-lower", "to-root/file", "sub/up/up/link"):
+        assert fs.read(path).content == "mine\n"
+    fs.write("to-new", "new\n")
+    fs.write("to-lower", "more\n", mode="append")
+    assert (fs.read("new").content, fs.read("file").content) == ("new\n", "mine\nmore\n")
+    assert (place.lower / "file").read_text() == "lower\n"
+    for path in ("around", "beside", "control", "itself"):
+        with pytest.raises(OSError):
+            fs.read(path)
+
+
+def test_a_directory_is_deleted_by_one_request(fs: BranchFilesystem, place: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(host, "remove_directory")  # name by name through the mount
+    subtree = place.subtree(fs.branch)
+    assert os.listdir(subtree / "sub" / "deep") == ["leaf"]
+    fs.delete("sub/deep", recursive=True)
+    assert os.listdir(subtree / "sub") == ["inner"]
+    for path in (".agentfs", "missing"):
+        with pytest.raises((FileNotFoundError, PermissionError)):
+            fs.delete(path, recursive=True)
+    fs.delete("", recursive=True)
+    assert (os.listdir(subtree), len(os.listdir(place.lower))) == ([], 4)
+
+
+def test_one_of_several_mounts_is_asked_for_as_python_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    records = [SimpleNamespace(mountpoint=f"/mnt/{name}", lower=f"/srv/{name}") for name in "ab"]
+    monkeypatch.setattr(locate, "live_daemons", lambda: records)
+    monkeypatch.delenv(locate.MOUNT_VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequestError, match=r"2 mounts are live.*; choose one with mount=: /mnt/a") as caught:
+        BranchFilesystem("x")
+    assert "-m" not in str(caught.value)
+    assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]
 
 
 def test_errors_know_their_number(fs: BranchFilesystem) -> None:

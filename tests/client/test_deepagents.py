@@ -1,6 +1,8 @@
 """deepagents on our file systems: each operation of its protocol, and commands in a branch."""
 
 import base64
+import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +10,11 @@ import pytest
 
 pytest.importorskip("deepagents", reason="deepagents is not installed: pip install 'agentfsd[deepagents]'")
 
+from deepagents.backends import protocol
 from deepagents.backends.protocol import SandboxBackendProtocol
+from deepagents.middleware.filesystem import FilesystemMiddleware
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import ToolCall, ToolMessage
 
 from agentfs_client import HostFilesystem, InMemoryFilesystem
 from agentfs_files.backends.branch import BranchFilesystem
@@ -72,6 +78,16 @@ def test_grep_is_literal(backend: AgentFSBackend) -> None:
     assert not backend.grep("line 2", max_count=1).truncated
 
 
+def test_grep_leaves_out_what_git_keeps(backend: AgentFSBackend) -> None:
+    backend.filesystem.write(".git/logs/HEAD", "line 7\n")
+    backend.filesystem.write("src/sub/.git/config", "line 7\n")
+    for glob in (None, "*", "**/*"):
+        assert [match["path"] for match in backend.grep("line 7", glob=glob).matches or []] == ["/src/app.py"]
+    assert [match["path"] for match in backend.grep("line 7", "/.git").matches or []] == ["/.git/logs/HEAD"]
+    backend.grep_exclude_dirs = ()
+    assert len(backend.grep("line 7").matches or []) == 3
+
+
 def test_changing(backend: AgentFSBackend) -> None:
     assert backend.write("/new/a.txt", "a\r\nb\r\na\r\n").path == "/new/a.txt"
     assert "multiple" in str(backend.edit("/new/a.txt", "a", "c").error)
@@ -115,3 +131,41 @@ def test_commands_see_what_was_written(sandbox: AgentFSSandbox) -> None:
     assert [entry["path"] for entry in sandbox.ls(root).entries or []] == [f"{root}/note.txt", f"{root}/out.txt"]
     assert sandbox.ls("/etc").error is not None
     assert sandbox.execute("sleep 60", timeout=1).exit_code == 124
+
+
+def test_pages_of_a_sandbox_end_without_a_newline(sandbox: AgentFSSandbox) -> None:
+    path = f"{sandbox.filesystem.root}/page.txt"
+    sandbox.write(path, "one\ntwo\nthree\n")
+    pages = [sandbox.read(path, offset, 2).file_data for offset in (0, 2)]
+    assert [page and page["content"] for page in pages] == ["one\ntwo", "three"]
+
+
+def test_results_that_are_too_long_for_a_context_are_kept_beside_the_branch(sandbox: AgentFSSandbox) -> None:
+    """deepagents writes them at the agent's root."""
+    path = "/large_tool_results/call_1"
+    before = sandbox.ls(sandbox.filesystem.root).entries
+    assert sandbox.write(path, "found\n" * 1000).path == path
+    assert sandbox.read(path, limit=1).file_data == {"content": "found", "encoding": "utf-8"}
+    assert (sandbox.grep("found", "/large_tool_results", max_count=1).matches or [])[0]["path"] == path
+    assert [entry["path"] for entry in sandbox.ls("/large_tool_results").entries or []] == [path]
+    assert sandbox.download_files([path])[0].content == b"found\n" * 1000
+    assert sandbox.upload_files([("/conversation_history/media/a.png", b"\0")])[0].error is None
+    assert sandbox.ls(sandbox.filesystem.root).entries == before
+    assert sandbox.write("/large_tool_results_not/x", "").error is not None
+
+
+def test_long_result_of_a_tool_is_taken_out_of_the_context(sandbox: AgentFSSandbox) -> None:
+    message = ToolMessage("x" * 300_000, tool_call_id="call_2")
+    middleware = FilesystemMiddleware(backend=sandbox)
+    request = ToolCallRequest(ToolCall(name="other", args={}, id="call_2"), None, {}, None)  # type: ignore[arg-type]
+    left = middleware.wrap_tool_call(request, lambda _: message)
+    assert isinstance(left, ToolMessage)
+    assert len(str(left.content)) < 10_000
+    assert len(str((sandbox.read("/large_tool_results/call_2").file_data or {})["content"])) == 300_000
+
+
+def test_older_deepagents_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "agentfs_files.integrations.deepagents")
+    monkeypatch.delattr(protocol, "DeleteResult")
+    with pytest.raises(ImportError, match=r"needs deepagents 0\.7 or newer, and .* is installed"):
+        importlib.import_module("agentfs_files.integrations.deepagents")

@@ -1,11 +1,12 @@
 """The suites that are shipped, run on the backends that need nothing but this machine."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from agentfs_files.backends.base_filesystem import BaseFilesystem
 from agentfs_files.backends.host import HostFilesystem
 from agentfs_files.backends.in_memory import InMemoryFilesystem
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
@@ -71,3 +72,17 @@ class TestHostFilesystemOnTmpfs(_OnHost):
 class TestProtocolOfVersionOne(FilesystemProtocolTests):
     def create_filesystem(self) -> Filesystem:
         return InMemoryFilesystem()
+
+
+@pytest.mark.parametrize("make", [lambda _: InMemoryFilesystem(), HostFilesystem])
+def test_a_file_system_is_a_context_manager(make: Callable[[Path], BaseFilesystem], tmp_path: Path) -> None:
+    with make(tmp_path) as fs:
+        fs.write("file", "x")
+    fs.close()
+
+
+def test_bytes_that_are_written_as_text_are_refused_with_the_method_for_bytes() -> None:
+    fs = InMemoryFilesystem()
+    with pytest.raises(TypeError, match="takes text, not bytes; write_bytes"):
+        fs.write("dir/file", b"")  # type: ignore[arg-type]
+    assert not fs.exists("dir")

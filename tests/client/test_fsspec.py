@@ -23,6 +23,7 @@ from upath import UPath
 
 from agentfs_files.backends.host import HostFilesystem
 from agentfs_files.backends.in_memory import InMemoryFilesystem
+from agentfs_files.filesystem.size_limits import Limits
 from agentfs_files.integrations.fsspec import AgentFSFileSystem
 from tests.mounted import Mounted, needs_fuse
 from tests.rounds import is_long
@@ -244,8 +245,8 @@ def test_errors_are_typed(memory: AgentFSFileSystem) -> None:
         (FileExistsError, lambda: memory.makedirs("/dir/file", exist_ok=True)),
         (FileExistsError, lambda: memory.open("/dir/file", "xb")),
         (PermissionError, lambda: memory.open("/../outside", "wb")),
-        (ValueError, lambda: memory.pipe("/deep" * 17, b"")),
-        (ValueError, lambda: memory.pipe("/" + "x" * 81, b"")),
+        (ValueError, lambda: memory.pipe("/d" * 2049, b"")),
+        (ValueError, lambda: memory.pipe("/" + "x" * 256, b"")),
     ):
         with pytest.raises(kind):
             act()
@@ -325,3 +326,10 @@ def test_pathlib_by_upath(daemon: Mounted) -> None:
     (root / "moved.py").unlink()
     (root / "src").rmdir()
     assert list(root.iterdir()) == []
+
+
+def test_branches_have_names_as_long_as_linux_allows(daemon: Mounted) -> None:
+    made = fsspec.filesystem("agentfs", mount=str(daemon.path), create=True)
+    made.pipe_file(f"/long/{'n' * 250}", b"x")
+    with pytest.raises(ValueError, match="exceeds limit of 80"):
+        fsspec.filesystem("agentfs", mount=str(daemon.path), limits=Limits()).pipe_file(f"/long/{'m' * 250}", b"x")

@@ -77,6 +77,19 @@ def test_workspace_is_a_branch_with_commands_that_is_found_again(mounted: Mounte
     assert (mounted.lower / "note.txt").read_text() == "real\n"
 
 
+def test_workspace_whose_branch_was_discarded_is_unavailable(mounted: Mounted) -> None:
+    async def use() -> None:
+        backend = BranchWorkspaceBackend(mounted.path)
+        await backend.write_bytes("new", b"")
+        assert backend.ref is not None
+        mounted.cli("discard", backend.ref.id)
+        for call in (backend.working_dir, lambda: backend.run(["true"]), lambda: backend.exists("new")):
+            with pytest.raises(WorkspaceUnavailableError, match="no branch"):
+                await call()
+
+    anyio.run(use)
+
+
 def test_each_conversation_of_an_agent_has_a_branch_of_its_own(mounted: Mounted) -> None:
     agent = Agent(FunctionModel(_write_then_stop), capabilities=[AgentFSWorkspace(mounted.path)])
 

@@ -104,6 +104,8 @@ class BaseFilesystem(Primitives):
         return WriteResult(writer.path, writer.bytes_written, mode)
 
     def write(self, path: str, content: str, *, mode: WriteMode = "overwrite", create_parents: bool = True) -> WriteResult:
+        if not isinstance(content, str):
+            raise TypeError(f"write() takes text, not {type(content).__name__}; write_bytes() takes bytes")
         return self.write_bytes(path, content.encode(), mode=mode, create_parents=create_parents)
 
     # -- looking

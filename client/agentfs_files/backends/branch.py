@@ -9,8 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from agentfs_client import wire
@@ -91,12 +90,6 @@ class BranchFilesystem(BaseFilesystem):
         """Release the mount and end the conversation. The branch and its snapshots stay. May be called again."""
         self._way.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
     # -- what it is
 
     @property
@@ -116,6 +109,10 @@ class BranchFilesystem(BaseFilesystem):
     def is_mounted(self) -> bool:
         """Whether file operations use the mount; otherwise they use the socket."""
         return isinstance(self._way.reach()[1], HostFilesystem)
+
+    def check_there(self) -> None:
+        """Raise NotFoundError if the branch has been discarded, and DaemonGoneError if the daemon cannot be reached."""
+        self._last()
 
     def open_fd(self, path: str, flags: int, mode: int = 0o666) -> int:
         """Return a descriptor of a regular file, like os.open(). The caller closes it.
@@ -175,7 +172,8 @@ class BranchFilesystem(BaseFilesystem):
         self._do(lambda tree: tree._remove_file(path), path, changes=True)
 
     def _remove_tree(self, path: str) -> None:
-        self._do(lambda tree: tree._remove_tree(path), path, changes=True)
+        _check_no_control(path, True)
+        self._way.attempt(lambda client, _: RemoteTree(client, self.branch_id)._remove_tree(path), changes=True)
 
     # -- archives
 

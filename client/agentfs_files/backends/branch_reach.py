@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import AgentFSError, DaemonGoneError, NotFoundError
+from agentfs_client.errors import AgentFSError, DaemonGoneError, InvalidRequestError, NotFoundError
 from agentfs_files.backends.branch_gone import UNREACHED, gone, is_gone
 from agentfs_files.backends.branch_remote import RemoteTree
 from agentfs_files.backends.host import HostFilesystem
@@ -39,6 +39,7 @@ class BranchReach:
         self._mount = None if mount is None else os.path.abspath(mount)
         self._socket = None if socket is None else os.path.abspath(socket)
         self._limits, self._keeps_rules = limits, keeps_rules
+        self._seen_at: tuple[str, ...] = ()
         self._tree: HostFilesystem | RemoteTree | None = None
         self._client: ControlClient | None = None
         self._reaching = threading.Lock()
@@ -71,9 +72,18 @@ class BranchReach:
         if self._socket is not None:
             self._client = ControlClient.connect(self._socket)
             return self._client
-        mount = locate.find(self._mount)
+        mount = self._find_mount()
         self._client, self._mount = mount.connect(), mount.mountpoint
+        self._seen_at = tuple(filter(None, (mount.mountpoint, mount.lower)))
         return self._client
+
+    def _find_mount(self) -> locate.Mount:
+        """Find the mount, or say how a caller in Python names one."""
+        try:
+            return locate.find(self._mount)
+        except InvalidRequestError as exc:
+            hint = exc.hint.replace("with -m:", "with mount=:")
+            raise InvalidRequestError(exc.errno or errno.EINVAL, exc.code, f"{exc.message}; {hint}", hint) from None
 
     def _choose(self, client: ControlClient, branch: wire.Branch) -> HostFilesystem | RemoteTree:
         """Return the mount's directory if this process sees the mount and may read the branch there; else the remote tree."""
@@ -85,7 +95,7 @@ class BranchReach:
         root = self._shown_at(client, branch, mounted) if mounted is not None and shows_branches(mounted) else None
         if root is not None:
             try:
-                tree = HostFilesystem(root, limits=self._limits)
+                tree = HostFilesystem(root, limits=self._limits, shown_at=self._seen_at)
             except OSError:
                 pass  # another user's mount, which this process may not enter
             else:

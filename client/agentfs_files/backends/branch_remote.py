@@ -25,9 +25,6 @@ class RemoteTree(BaseFilesystem):
     def root(self) -> str:
         return "/"
 
-    def close(self) -> None:
-        """Do nothing: the conversation belongs to the caller."""
-
     def _stat(self, path: str) -> FileStat:
         return _file_stat(path, self._files.stat(path))
 

@@ -48,6 +48,7 @@ class HostFilesystem(BaseFilesystem):
         snapshot_dir: a directory for snapshots, outside the root.
         git_dir: a repository for the strategy git.
         max_snapshots: if there are more, the oldest without a tag are deleted.
+        shown_at: other absolute paths of the root, for the targets of absolute symlinks.
         config: one record with snapshot_strategy, snapshot_dir and max_snapshots, which overrides them.
 
     The names with an underscore are the specification's names for the same settings.
@@ -65,6 +66,7 @@ class HostFilesystem(BaseFilesystem):
         git_dir: str | None = None,
         max_snapshots: int | None = None,
         config: HostFilesystemConfig | None = None,
+        shown_at: tuple[str, ...] = (),
         _root: str | None = None,
         _read_only: bool = False,
         _mount_point: str | None = None,
@@ -75,7 +77,8 @@ class HostFilesystem(BaseFilesystem):
             raise TypeError("HostFilesystem needs the directory that it is about: HostFilesystem('/path/to/workspace')")
         super().__init__(read_only=read_only or _read_only, mount_point=mount_point or _mount_point, limits=limits)
         self._root = os.path.abspath(given)
-        self._beneath = Beneath(self._root)
+        self._shown_at = shown_at
+        self._beneath = Beneath(self._root, shown_at=shown_at)
         self._config = config or HostFilesystemConfig(snapshot_strategy, snapshot_dir, max_snapshots)
         self._git_dir = git_dir or _git_dir
         self._area: DirectorySnapshots | None = None
@@ -268,7 +271,7 @@ class HostFilesystem(BaseFilesystem):
         try:
             yield self._snapshots
         finally:
-            self._beneath = Beneath(self._root)
+            self._beneath = Beneath(self._root, shown_at=self._shown_at)
 
     def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
         with self._released() as snapshots:

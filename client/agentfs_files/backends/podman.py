@@ -11,8 +11,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from agentfs_client.extras import needed_for
@@ -102,12 +101,6 @@ class PodmanFilesystem(BaseFilesystem):
         self._shells.close()
         if self._own_client is not None:
             self._own_client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     # -- what BaseFilesystem asks for
 

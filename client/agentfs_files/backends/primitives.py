@@ -5,6 +5,8 @@ Paths are normalised, and "" is the root. Callers of a file system use none of t
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self
 
 from agentfs_files.filesystem.file_results import FileEntry, FileStat, WriteMode
 from agentfs_files.filesystem.file_streams import Sink, Source
@@ -19,6 +21,15 @@ class Primitives(ABC):
             raise ValueError(f"a mount point is an absolute path such as /workspace, not {mount_point!r}")
         self._read_only, self._mount_point = read_only, mount_point
         self.limits: Limits = limits
+
+    def close(self) -> None:  # noqa: B027 - many hold nothing
+        """Release what the file system holds, if anything. The files stay. May be called again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
 
     @property
     def read_only(self) -> bool:

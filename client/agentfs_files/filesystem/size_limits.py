@@ -24,3 +24,13 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+SYSTEM_LIMITS = Limits(max_path_depth=2_048, max_segment_length=255)  # PATH_MAX, NAME_MAX: what other programs can create
+
+
+def without_path_limits(filesystem: object) -> None:
+    """Let a file system create what Linux can, for programs that know nothing of the specification's limits for paths.
+
+    Limits that the caller chose stay, also where they equal the specification's.
+    """
+    if getattr(filesystem, "limits", None) is DEFAULT_LIMITS:
+        filesystem.limits = SYSTEM_LIMITS  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ from agentfs_client.extras import needed_for
 from agentfs_files.backends.base_filesystem import BaseFilesystem
 from agentfs_files.filesystem.file_results import FileEntry, FileStat, WriteMode
 from agentfs_files.filesystem.filesystem_protocol import ByteReader, ByteWriter, Filesystem
+from agentfs_files.filesystem.size_limits import SYSTEM_LIMITS, Limits, without_path_limits
 
 with needed_for("fsspec's interface needs", "fsspec"):
     from fsspec import AbstractFileSystem
@@ -48,6 +49,7 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
     """An fsspec file system over branches, or over one backend.
 
     ``mount`` or ``socket`` select the daemon, as for BranchFilesystem; with ``create`` the first use of a branch creates it.
+    ``limits`` are those of branches; by default names and paths may be as long as Linux allows.
     ``filesystem`` replaces these by any backend, whose paths are used directly.
 
     Writing creates parent directories. A file becomes visible when it is closed, but not if its ``with`` or the transaction ends
@@ -65,14 +67,16 @@ class AgentFSFileSystem(AbstractFileSystem, metaclass=_InstanceForEachFilesystem
         socket: str | None = None,
         create: bool = False,
         filesystem: Filesystem | None = None,
+        limits: Limits = SYSTEM_LIMITS,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         if filesystem is not None and (mount is not None or socket is not None or create):
             raise ValueError("filesystem takes the place of mount, socket and create; give either")
         self.lock = threading.RLock()  # held while a backend or one of its files is in use
+        without_path_limits(filesystem)
         self._filesystem = filesystem
-        self._branches = None if filesystem is not None else _Branches(mount, socket, create=create)
+        self._branches = None if filesystem is not None else _Branches(mount, socket, limits, create=create)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -322,8 +326,8 @@ class _Branches:
     A forked child begins new conversations: two processes in one would read each other's replies.
     """
 
-    def __init__(self, mount: str | None, socket: str | None, *, create: bool) -> None:
-        self._mount, self._socket, self._create = mount, socket, create
+    def __init__(self, mount: str | None, socket: str | None, limits: Limits, *, create: bool) -> None:
+        self._mount, self._socket, self._limits, self._create = mount, socket, limits, create
         self._opened: dict[str, BranchFilesystem] = {}
         self._pid = os.getpid()
 
@@ -336,7 +340,9 @@ class _Branches:
             self._opened, self._pid = {}, os.getpid()
         if name not in self._opened:
             try:
-                self._opened[name] = BranchFilesystem(name, mount=self._mount, socket=self._socket, create=self._create)
+                self._opened[name] = BranchFilesystem(
+                    name, mount=self._mount, socket=self._socket, create=self._create, limits=self._limits
+                )  # fmt: skip
             except NotFoundError as exc:
                 raise FileNotFoundError(exc.errno, f"{exc.message}; {exc.hint}", name) from exc
         return self._opened[name]

@@ -14,6 +14,7 @@ from agentfs_client.errors import DaemonGoneError, NotFoundError
 from agentfs_client.extras import needed_for
 from agentfs_files.backends.branch import BranchFilesystem
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.filesystem.size_limits import SYSTEM_LIMITS, Limits, without_path_limits
 from agentfs_files.filesystem.virtual_paths import name_of
 from agentfs_files.integrations.branch_commands import passed_on, run_in_branch
 from agentfs_files.tools.catalogue import tools_for
@@ -44,6 +45,7 @@ class AgentFSWorkspaceBackend:
     """Any file system as a workspace without commands. Paths begin with its mount point, or else with its root."""
 
     def __init__(self, filesystem: Filesystem, *, id: str | None = None) -> None:
+        without_path_limits(filesystem)
         self._opened: Filesystem | None = filesystem
         self._one_at_a_time = anyio.CapacityLimiter(1)  # file systems are not for several threads at once
         self._ref: WorkspaceRef | None = WorkspaceRef(provider=PROVIDER, id=id or self._root(filesystem))
@@ -60,7 +62,7 @@ class AgentFSWorkspaceBackend:
         def do() -> _T:
             try:
                 return act(self._filesystem())
-            except DaemonGoneError as exc:
+            except (DaemonGoneError, NotFoundError) as exc:
                 raise WorkspaceUnavailableError(f"{exc.message}: {exc.hint}") from exc
 
         return await anyio.to_thread.run_sync(do, limiter=self._one_at_a_time)
@@ -143,21 +145,31 @@ class BranchWorkspaceBackend(AgentFSWorkspaceBackend):
     """
 
     def __init__(
-        self, mount: str | os.PathLike[str] | None = None, *, source: str | None = None, ref: WorkspaceRef | None = None
-    ):
-        self._mount, self._source, self._ref = mount, source, ref
+        self,
+        mount: str | os.PathLike[str] | None = None,
+        *,
+        source: str | None = None,
+        ref: WorkspaceRef | None = None,
+        limits: Limits = SYSTEM_LIMITS,
+    ) -> None:
+        self._mount, self._source, self._ref, self._limits = mount, source, ref, limits
         self._opened = None
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     def _filesystem(self) -> BranchFilesystem:
         if not isinstance(self._opened, BranchFilesystem):
             name = f"agent-{secrets.token_hex(4)}" if self._ref is None else self._ref.id
-            try:
-                self._opened = BranchFilesystem(name, mount=self._mount, create=self._ref is None, source=self._source)
-            except NotFoundError as exc:
-                raise WorkspaceUnavailableError(exc.message) from exc
+            self._opened = BranchFilesystem(
+                name, mount=self._mount, create=self._ref is None, source=self._source, limits=self._limits
+            )  # fmt: skip
             self._ref = WorkspaceRef(provider=PROVIDER, id=self._opened.branch_id)
         return self._opened
+
+    @staticmethod
+    def _root(filesystem: Filesystem) -> str:
+        assert isinstance(filesystem, BranchFilesystem)
+        filesystem.check_there()
+        return filesystem.root
 
     async def run(
         self,
@@ -179,25 +191,28 @@ class BranchWorkspaceBackend(AgentFSWorkspaceBackend):
             raise TypeError("a command is a string with shell=True, or else a sequence of strings")
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
         root = await self.working_dir()
-        started = await anyio.to_thread.run_sync(lambda: run_in_branch(self._filesystem(), argv), limiter=self._one_at_a_time)
+        started = await self._do(lambda _: run_in_branch(self._filesystem(), argv))
         return await LocalWorkspaceBackend(root, env=passed_on()).run(started, env=env, timeout=timeout)
 
 
 class AgentFSWorkspace(AbstractCapability[Any]):
     """Give each conversation its own branch of one mount. A continued conversation keeps its branch."""
 
-    def __init__(self, mount: str | os.PathLike[str] | None = None, *, source: str | None = None) -> None:
-        self.mount, self.source = mount, source
+    def __init__(
+        self, mount: str | os.PathLike[str] | None = None, *, source: str | None = None, limits: Limits = SYSTEM_LIMITS
+    ) -> None:
+        self.mount, self.source, self.limits = mount, source, limits
 
     def get_workspace(self, ctx: RunContext[Any], *, ref: WorkspaceRef | None) -> WorkspaceBackend | None:
         """Return the workspace of a conversation; *ref* is the branch of a continued one."""
         if ref is not None and ref.provider != PROVIDER:
             return None
-        return BranchWorkspaceBackend(self.mount, source=self.source, ref=ref)
+        return BranchWorkspaceBackend(self.mount, source=self.source, ref=ref, limits=self.limits)
 
 
 def filesystem_toolset(filesystem: Filesystem) -> FunctionToolset[Any]:
     """Return the tools of agentfs_files.tools for one file system. The model sees their refusals and can try again."""
+    without_path_limits(filesystem)
     context = ToolContext(filesystem=filesystem)
     offered = tools_for(filesystem)
     one_at_a_time = anyio.CapacityLimiter(1)

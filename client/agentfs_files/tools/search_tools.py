@@ -98,10 +98,14 @@ def _searched(filesystem: Filesystem, base: str, glob: str | None) -> _Searched:
         return _Searched([base], glob, 0)
     if by_path:
         return _Searched(kept, None, len(ignored))
-    mixed = {directory for path in ignored for directory in _above(path)}
+    return _Searched(fewest_places(kept, ignored), glob, len(ignored))
+
+
+def fewest_places(kept: Iterable[str], left_out: Iterable[str]) -> list[str]:
+    """Return the files and directories that hold all of *kept* and none of *left_out*, in the order of the files' paths."""
+    mixed = {directory for path in left_out for directory in _above(path)}
     places = {next((directory for directory in _above(path) if directory not in mixed), path): path for path in kept}
-    by_order = sorted(places, key=lambda place: place if places[place] == place else f"{place}/")
-    return _Searched(by_order, glob, len(ignored))
+    return sorted(places, key=lambda place: place if places[place] == place else f"{place}/")
 
 
 def _above(path: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from agentfs_host.descent import Descent, join
 from agentfs_host.extents import extents
 
 CHUNK = 1 << 20
+_BLOCK = 512  # of st_blocks
 
 
 class Directory:
@@ -62,7 +63,9 @@ class Directory:
         with _named(entry.path):
             fd = os.open(entry.name, flags, dir_fd=self._way.fd(entry.parent))
         try:
-            for start, end in extents(fd, 0, os.fstat(fd).st_size):
+            info = os.fstat(fd)
+            has_holes = info.st_blocks * _BLOCK < info.st_size  # or it is compressed
+            for start, end in extents(fd, 0, info.st_size) if has_holes else [(0, info.st_size)]:
                 yield from _read(fd, start, end)
         finally:
             os.close(fd)

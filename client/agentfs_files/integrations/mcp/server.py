@@ -17,6 +17,7 @@ from msgspec import structs
 
 from agentfs_client.extras import needed_for
 from agentfs_files.filesystem.filesystem_protocol import Filesystem, SnapshotableFilesystem
+from agentfs_files.filesystem.size_limits import without_path_limits
 from agentfs_files.integrations.mcp import mcp_stdin
 from agentfs_files.integrations.mcp.mcp_failures import EXPECTED, sentence
 from agentfs_files.integrations.mcp.mcp_history import DiffSnapshot, DiffWithPatch, ListSnapshots, RestoreSnapshot, TakeSnapshot
@@ -117,6 +118,7 @@ def make_server(
         from mcp import types
         from mcp.server.lowlevel import Server
 
+    without_path_limits(filesystem)
     workspace = Workspace(filesystem)
     tools = {tool.name: tool for tool in _offered(filesystem)}
     listed = [_description(tool) for tool in tools.values()]
