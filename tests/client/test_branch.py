@@ -217,7 +217,9 @@ def test_one_of_several_mounts_is_asked_for_as_python_names_it(monkeypatch: pyte
     monkeypatch.setattr(locate, "live_daemons", lambda: records)
     monkeypatch.delenv(locate.MOUNT_VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidRequestError, match=r"2 mounts are live.*; choose one with mount=: /mnt/a") as caught:
+    with pytest.raises(
+        InvalidRequestError, match=r"in no workspace, and 2 are mounted; choose one with mount=: /mnt/a"
+    ) as caught:
         BranchFilesystem("x")
     assert "-m" not in str(caught.value)
     assert caught.value.__notes__ == [f"hint: {caught.value.hint}"]

@@ -255,6 +255,7 @@ class Soak:
             mine = before[place].texts
             had = {name: [mine.get(name, ""), *(self._text(one, name) for one in all_of)] for name in gone & decided}
             dropped = {name for name in had if name.startswith("moved-") or self._lives_on(had[name], place, kept)}
+            dropped |= {name for name in gone if self._is_as_one_of({self._text(one, name) for one in all_of}, place, kept)}
             self.removed[place] |= dropped  # and a later merge takes that over
             gone -= dropped
         assert not gone, f"{place}: files gone after {what}: {gone}"
@@ -292,6 +293,10 @@ class Soak:
             if any(lines and 2 * len(lines & set(self._text(place, other).splitlines())) >= len(lines) for other in kept):
                 return True
         return False
+
+    def _is_as_one_of(self, texts: set[str], place: str, kept: set[str]) -> bool:
+        """Whether a file that a side had is one that was kept: git moves a new file along with a directory that was renamed."""
+        return any(self._text(place, other) in texts - {""} for other in kept)
 
     def _texts(self, place: str, names: set[str]) -> dict[str, str]:
         return {name: self._text(place, name) for name in names if not name.startswith("library.git/")}

@@ -15,8 +15,6 @@ from agentfsd.cli.command_base import Failure, converse, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
 
-_DEEPEST, _LONGEST = 2048, 255  # names in PATH_MAX, and NAME_MAX: what a file can be called, an MCP client may call it
-
 
 @click.command()
 @click.option(
@@ -55,7 +53,6 @@ def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each
     if importlib.util.find_spec("mcp") is None:
         raise Failure("the package mcp, which speaks the protocol, is missing", "pip install 'agentfsd[mcp]'")
     from agentfs_files.backends.branch import BranchFilesystem
-    from agentfs_files.filesystem.size_limits import Limits
     from agentfs_files.integrations.mcp.server import run
 
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
@@ -64,8 +61,7 @@ def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each
         shown_at = mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint
         if not daemon.hello.bound:
             daemon.bind(os.getpid(), chosen.id)  # what a tool is asked for is what an agent asks for: the rules hold
-        limits = Limits(max_path_depth=_DEEPEST, max_segment_length=_LONGEST)
-        filesystem = BranchFilesystem(chosen.id, mount=mount.mountpoint, read_only=read_only, mount_point=shown_at, limits=limits)
+        filesystem = BranchFilesystem(chosen.id, mount=mount.mountpoint, read_only=read_only, mount_point=shown_at)
     with filesystem:
         if sys.stdin.isatty():
             printing.note("this is an MCP server, which a client starts; Ctrl-D ends it")
