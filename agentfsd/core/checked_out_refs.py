@@ -14,6 +14,7 @@ from agentfsd.core.tree import Inode, Tree
 from agentfsd.core.whole_contents import content_of
 
 _INDEX, _LOCKED_INDEX = b"index", b"index.lock"
+_HEAD, _LOCKED_HEAD = b"HEAD", b"HEAD.lock"
 _WORKTREES = b"worktrees"
 _REF_BYTES = 4096  # a larger file is no ref
 _PACKED_BYTES = 1 << 28
@@ -27,6 +28,16 @@ def is_new_index(tree: Tree, directory: Inode, old_name: bytes, new_name: bytes)
         return False
     index = tree.find(directory, _INDEX)
     return index is None or not index.has_own_data
+
+
+def is_new_head(old_name: bytes, new_name: bytes) -> bool:
+    """Return whether a rename makes HEAD lead elsewhere, as `git checkout BRANCH` does."""
+    return (old_name, new_name) == (_LOCKED_HEAD, _HEAD)
+
+
+def belongs_to_ref(path: bytes) -> bool:
+    """Return whether a file of that name may be a git index, or a HEAD: a branch that has one keeps the ref, see keep()."""
+    return path.rpartition(b"/")[2] in (_INDEX, _HEAD)
 
 
 def keep(tree: Tree, directory: Inode) -> list[Place]:
@@ -44,10 +55,10 @@ def keep(tree: Tree, directory: Inode) -> list[Place]:
     """
     copyup.check_writable(tree)
     database = _database(tree, directory)
-    head = tree.find(directory, b"HEAD") if database is not None else None
+    head = tree.find(directory, _HEAD) if database is not None else None
     if database is None or head is None or not _may_be_ref(head):
         return []
-    kept = _own(head, directory, b"HEAD")
+    kept = _own(head, directory, _HEAD)
     symbolic, _, name = content_of(head).partition(b":")
     parts = name.strip().split(b"/")
     if symbolic == b"ref" and parts[0] == b"refs" and not {b"", b".", b".."} & {*parts}:

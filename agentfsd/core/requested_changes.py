@@ -82,12 +82,9 @@ def rmdir(by: ChangeReporter, tree: Tree, directory: Inode, name: bytes) -> None
 
 
 def rename(by: ChangeReporter, tree: Tree, old_dir: Inode, old: bytes, new_dir: Inode, new: bytes, flags: int = 0) -> None:
-    """Rename like renameat2(2). A branch that gets a git index of its own keeps the ref to which it belongs."""
+    """Rename like renameat2(2). A branch keeps the ref to which its own git index belongs, as soon as it has one."""
     if checked_out_refs.is_new_index(tree, new_dir, old, new):
-        with tree.store.aside():
-            kept = checked_out_refs.keep(tree, new_dir)
-        for directory, name in kept:
-            by.names_changed(directory, name)
+        _keep_ref(by, tree, new_dir)
     source, target = directory_entries.rename(tree, old_dir, old, new_dir, new, flags)
     if source is not target:
         was, now = (old_dir, old), (new_dir, new)
@@ -98,6 +95,15 @@ def rename(by: ChangeReporter, tree: Tree, old_dir: Inode, old: bytes, new_dir: 
         by.file_changed(target, data=False)
     by.names_changed(old_dir, old)
     by.names_changed(new_dir, new)
+    if checked_out_refs.is_new_head(old, new):  # git writes the index first, and then HEAD leads elsewhere
+        _keep_ref(by, tree, new_dir)
+
+
+def _keep_ref(by: ChangeReporter, tree: Tree, directory: Inode) -> None:
+    with tree.store.aside():
+        kept = checked_out_refs.keep(tree, directory)
+    for within, name in kept:
+        by.names_changed(within, name)
 
 
 # -- attributes: arguments and errors are those of the functions in inode_attributes.py

@@ -6,15 +6,17 @@ holds is not yet all in the branch: whatever happened meanwhile, the next takeov
 
 import contextlib
 import errno
+import logging
 import os
 import secrets
 import stat
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 
 from agentfs_host import syncing, syscalls
 from agentfs_host.descent import Descent
-from agentfsd.core import copyup, inode_stat, lent_branches, tree_diff
+from agentfsd.core import checked_out_refs, copyup, inode_stat, lent_branches, tree_diff
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.lent_branches import Loan
 from agentfsd.core.overlay import Overlay
@@ -32,6 +34,8 @@ from agentfsd.overlayfs.state_writer import StateWriter
 from agentfsd.overlayfs.takeover import Takeover
 from agentfsd.overlayfs.upper_scan import Found, Known, Signature, signature
 from agentfsd.overlayfs.upper_state import UpperState
+
+log = logging.getLogger(__name__)
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it
 _LONGEST_CHAIN = 32
@@ -236,10 +240,25 @@ class BranchOverlay:
                 self._stack.add(os.path.join(self.place, "upper"), sealed, self.record.layers)
         finally:
             self._is_final = False
+        indexes = [path for path, _ in self._state.all_known() if checked_out_refs.belongs_to_ref(path)]
         self.abandon()
+        self._keep_refs(indexes)
         if len(layer_rows.chain(store, sealed)) > _LONGEST_CHAIN:
             with store.transaction() as tx:
                 layers.release(tx, self.record.base)
+
+    def _keep_refs(self, paths: Iterable[bytes]) -> None:
+        """Give the branch its own refs to which the git indexes belong that the run has written, as in the other ways."""
+        tree = self._overlay.trees.of_branch(self.record.branch)
+        for path in paths:
+            try:
+                with tree.store.aside():
+                    kept = checked_out_refs.keep(tree, tree.walk(path.rpartition(b"/")[0]))
+            except OSError as exc:  # no room, for example: all that the run has written is in the branch
+                log.warning("branch %s follows the real directory's ref of %r: %s", self.record.branch, path, exc)
+                continue
+            for directory, name in kept:
+                self._by.names_changed(directory, name)
 
     def _keep_from_outside(self) -> bool:
         """Give the branch copies of what processes outside of it may still write, having got descriptors from the run.

@@ -1,12 +1,14 @@
 """A branch with an index of its own stays at the commit that this index belongs to, whatever a person commits meanwhile."""
 
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.mounted import Mounted
+from agentfsd.state.state_directory import RUN_OVERLAY
+from tests.mounted import Mounted, agentfsd, needs_namespaces
 from tests.repositories.agents import commit, git, start
 from tests.repositories.test_many_agents import IDENTITY
 
@@ -40,6 +42,45 @@ def test_what_a_person_commits_after_an_agent_staged_something_stays(
     assert git(lower, "status", "--porcelain") == ""
     assert theirs in git(lower, "rev-list", "main").split()
     assert [(lower / name).read_text() for name in ("a", "b", "new")] == ["one\n", "person\n", "new\n"]
+
+
+@pytest.mark.parametrize("view", ["namespace", "pid"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_branch_that_an_agent_has_checked_out_stays(
+    lower: Path, make_mount: Callable[..., Mounted], packed: bool, view: str
+) -> None:
+    git(lower, "branch", "topic")
+    if packed:
+        git(lower, "pack-refs", "--all", "--prune")
+    first = git(lower, "rev-parse", "topic")
+    mounted = make_mount(lower)
+    mounted.run("one", "git", "checkout", "-q", "topic", new=True, view=view)
+    git(lower, "branch", "-qD", "topic")
+    assert mounted.run("one", "git", "rev-parse", "HEAD", view=view).stdout.strip() == first
+    assert mounted.run("one", "git", "status", "--porcelain", view=view).stdout == ""
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("script", ["git checkout -q topic", "echo one > a; git add a"])
+def test_what_a_run_as_an_overlay_has_staged_or_checked_out_stays(
+    lower: Path, make_mount: Callable[..., Mounted], packed: bool, script: str
+) -> None:
+    needs_namespaces()
+    git(lower, "branch", "topic")
+    if packed:
+        git(lower, "pack-refs", "--all", "--prune")
+    first = git(lower, "rev-parse", "topic")
+    mounted = make_mount(lower)
+    agentfsd("run", "--io", "overlay", "-b", "one", "--new", "--", "sh", "-ec", script, cwd=mounted.path)
+    deadline = time.monotonic() + 30
+    while list((mounted.state / "overlays").glob(f"{RUN_OVERLAY}*")):  # ends soon after its last process
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    git(lower, "branch", "-qD", "topic")
+    commit(lower, {"b": "person\n"}, "person's")
+    said = mounted.sh("one", "git rev-parse HEAD; git diff --cached --name-only")
+    assert said.split() == [first, *["a"] * ("add" in script)]
+    assert mounted.fsck() == []
 
 
 def test_what_is_staged_at_the_mount_point_is_nothing_to_build_on_after_a_commit(
