@@ -6,7 +6,7 @@ a terminal to print on, a mount that is not found at once) is left to the full c
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -144,10 +144,13 @@ def _made_fit(fields: _Fields) -> bool:
 def _refused(message: str, hint: str) -> int:
     from agentfsd.cli.output import plain_lines
 
-    for line in plain_lines.refusal(message, hint):
-        sys.stderr.buffer.write(line.encode() + b"\n")
-    sys.stderr.flush()
+    _tell(plain_lines.refusal(message, hint))
     return 1
+
+
+def _tell(lines: Iterable[str]) -> None:
+    sys.stderr.buffer.writelines(line.encode() + b"\n" for line in lines)
+    sys.stderr.flush()
 
 
 def _lost() -> int:
@@ -177,7 +180,9 @@ def _json(value: object) -> None:
 
 
 def _snapshot(reply: "JsonReply", fields: _Fields) -> None:
-    _say(f"snapshot {reply.snapshot.name} of {reply.snapshot.branch}")
+    from agentfsd.cli.output import plain_lines
+
+    _say(plain_lines.took_snapshot(reply.snapshot))
 
 
 def _branch(reply: "JsonReply", fields: _Fields) -> None:
@@ -187,11 +192,15 @@ def _branch(reply: "JsonReply", fields: _Fields) -> None:
 
 
 def _bound(reply: "JsonReply", fields: _Fields) -> None:
-    _say(f"process {fields['pid']} sees {fields['branch']} from now on")
+    from agentfsd.cli.output import plain_lines
+
+    _say(plain_lines.bound(fields["pid"], fields["branch"]))
 
 
 def _unbound(reply: "JsonReply", fields: _Fields) -> None:
-    _say(f"process {fields['pid']} is no longer bound")
+    from agentfsd.cli.output import plain_lines
+
+    _say(plain_lines.unbound(fields["pid"]))
 
 
 def _done(reply: "JsonReply", fields: _Fields) -> None:
@@ -224,12 +233,10 @@ def _changes(reply: "JsonReply", fields: _Fields) -> None:
     from agentfsd.cli.output import plain_lines
     from agentfsd.control import status_text
 
-    for repository in reply.repositories:
-        text = plain_lines.noted(status_text.in_repository(repository.path_bytes, repository.sentence))
-        sys.stderr.buffer.write(text.encode() + b"\n")
-    sys.stderr.flush()
     for change in reply.changes:
         _say_ready(plain_lines.changed(change))
+    told = [status_text.in_repository(repository.path_bytes, repository.sentence) for repository in reply.repositories]
+    _tell(map(plain_lines.noted, told))
 
 
 _BRANCH = {"-b": "branch", "--branch": "branch"}

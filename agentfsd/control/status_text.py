@@ -64,7 +64,7 @@ def _wrapped(label: str, value: str, width: int) -> list[str]:
 def _after(reply: "wire.StatusReply") -> str:
     if not reply.succeeds:
         return ""
-    return f"; in the place of {_plural(reply.succeeds, 'daemon')} killed or replaced"
+    return f"; in the place of {plural(reply.succeeds, 'daemon')} killed or replaced"
 
 
 def _private_mounts(reply: "wire.StatusReply") -> str:
@@ -80,12 +80,12 @@ def _load(resources: Mapping[str, int]) -> str:
         return ""
     late_ms = resources.get("lag_us", 0) / 1000
     return (
-        f"{_plural(resources['requests'], 'request')} so far; within a minute one waited for its turn for up to {late_ms:.1f} ms"
+        f"{plural(resources['requests'], 'request')} so far; within a minute one waited for its turn for up to {late_ms:.1f} ms"
     )
 
 
 def _contents(reply: "wire.StatusReply") -> str:
-    held = f"{reply.cap_backstore}: {size(reply.usage.get('bytes', 0))} in {_plural(reply.usage.get('objects', 0), 'file')}"
+    held = f"{reply.cap_backstore}: {size(reply.usage.get('bytes', 0))} in {plural(reply.usage.get('objects', 0), 'file')}"
     free, total = reply.resources.get("disk_free_bytes", 0), reply.resources.get("disk_total_bytes", 0)
     return f"{held}; {size(free)} of {size(total)} are free" if total else held
 
@@ -108,7 +108,7 @@ def _memory(resources: Mapping[str, int]) -> str:
     if not resources.get("rss_bytes"):
         return ""
     parts = [size(resources["rss_bytes"])]
-    parts += [_plural(resources[name], noun) for name, noun in _REMEMBERED if resources.get(name)]
+    parts += [plural(resources[name], noun) for name, noun in _REMEMBERED if resources.get(name)]
     return ", ".join(parts)
 
 
@@ -117,23 +117,23 @@ def _pending(reply: "wire.StatusReply") -> list[str]:
     commit, resources = reply.pending_commit, reply.resources
     lines = []
     if commit is not None and commit.running:
-        lines.append(f"a commit of {commit.branch or 'a branch'} is being written ({_plural(commit.paths, 'path')})")
+        lines.append(f"a commit of {commit.branch or 'a branch'} is being written ({plural(commit.paths, 'path')})")
     elif commit is not None:
         lines.append(
-            f"a commit of {commit.branch or 'a branch'} ({_plural(commit.paths, 'path')}) was interrupted while {commit.phase}: "
+            f"a commit of {commit.branch or 'a branch'} ({plural(commit.paths, 'path')}) was interrupted while {commit.phase}: "
             "`agentfsd commit --resume` finishes it, --abort takes it back"
         )
     if resources.get("garbage_objects"):
-        lines.append(f"{_plural(resources['garbage_objects'], 'file')} to be freed")
+        lines.append(f"{plural(resources['garbage_objects'], 'file')} to be freed")
     if resources.get("notifications"):
-        lines.append(f"{_plural(resources['notifications'], 'notification')} that the kernel has not taken")
+        lines.append(f"{plural(resources['notifications'], 'notification')} that the kernel has not taken")
     return lines
 
 
 def _slow(reply: "wire.StatusReply", now_ns: int) -> str:
     count = reply.resources.get("slow_requests", 0)
     if not count or not reply.slow:
-        return _plural(count, "request") if count else ""
+        return plural(count, "request") if count else ""
     last = reply.slow[-1]
     by = f" by {last.pid} {printable(last.command)}".rstrip() if last.pid else ""
     where = f" {printable(last.where)}" if last.where else ""
@@ -223,8 +223,9 @@ def _took(ns: int) -> str:
     return f"{ns / 1e9:.1f} s" if ns >= 1_000_000_000 else f"{ns / 1e6:.0f} ms"
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun. *nouns*: the plural, if that is not made by an s."""
+    return f"{count} {noun if count == 1 else nouns or noun + 's'}"
 
 
 def _ago(now_ns: int, then_ns: int) -> str:

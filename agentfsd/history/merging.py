@@ -223,9 +223,8 @@ class _Sources:
     def ahead(self, source: str, base_layer: int, base: Tree, merged: list[int]) -> Iterator[object]:
         """Return steps that read what the source after *source* has changed; none unless it starts from the same base."""
         after = self._next.get(source)
-        if after is None or self._overlay.layers.common(merged, self.tree(after).head) != base_layer:
-            return iter(())
-        if self.tree(after).head == base_layer:
+        head = self.tree(after).head if after is not None else base_layer
+        if after is None or head == base_layer or self._overlay.layers.common(merged, head) != base_layer:
             return iter(())
         self._ahead = self.changes(after, base)
         return self._ahead.steps

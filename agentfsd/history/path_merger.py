@@ -217,7 +217,8 @@ class PathMerger:
     def _decide_two_names(self, paths: tuple[bytes, bytes, bytes], base: Inode | None, ours: Inode, theirs: Inode) -> None:
         """Decide about a file to which each side gave a name of its own. The favoured name gets the changes of both sides."""
         path, here, there = paths
-        if here in self._committed and there in self._committed:
+        favored = {"ours": here, "theirs": there}.get(self._rules.favor)
+        if all(name in self._committed for name in (here, there) if name != favored):
             self._decide_apart(here, there)
             return
         if self._rules.favor not in ("ours", "theirs"):
@@ -226,9 +227,6 @@ class PathMerger:
                 self._conflict(name, "rename/rename", text, step)
             return
         by_them = self._rules.favor == "theirs"
-        if (here if by_them else there) in self._committed:
-            self._decide_apart(here, there)
-            return
         self._move(path, base, ours, theirs, there if by_them else here, by_them=by_them)
         self.outcome.steps += [Step(here, None)] if by_them else []
         told = {decision.path for decision in self.outcome.decided}

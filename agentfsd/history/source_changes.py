@@ -1,4 +1,4 @@
-"""What the source of a merge has changed since a base. It can be read while git works on the source before it."""
+"""What one side of a merge has changed since a base. That of a source can be read while git works on the source before it."""
 
 from collections.abc import Generator, Iterator
 
@@ -10,6 +10,21 @@ from agentfsd.history.paths import touches
 Progress = tuple[int, int, str]
 
 _STEP = 50  # changes between two looks of the event loop at other work
+
+
+def reading(
+    parts: Parts, base: Tree, side: Tree, found: dict[bytes, EntryPair], wanted: tuple[bytes, ...] = (),
+    unseen: list[bytes] | None = None,
+) -> Iterator[Progress]:  # fmt: skip
+    """Read in steps what *side* has changed since *base*, each directory before its content, into *found*.
+
+    *wanted*: the only paths that count; empty for all. *unseen*: as for tree_diff.pairs_in_steps().
+    """
+    for pair in tree_diff.pairs_in_steps(parts, base, side, unseen=unseen):
+        if pair is not None and touches(wanted, pair.path) and not tree_diff.only_lower_moved(pair):
+            found[pair.path] = pair
+        if pair is None or len(found) % _STEP == 0:
+            yield len(found), 0, "changes"
 
 
 class SourceChanges:
@@ -28,16 +43,9 @@ class SourceChanges:
     def __init__(self, parts: Parts, base: Tree, theirs: Tree, wanted: tuple[bytes, ...] = ()) -> None:
         self.base, self.theirs = base, theirs
         self._found: dict[bytes, EntryPair] = {}
-        self.steps = self._reading(parts, wanted)
+        self.steps = reading(parts, base, theirs, self._found, wanted)
 
     def read(self) -> Generator[Progress, None, dict[bytes, EntryPair]]:
         """Run the steps that are left, and return the changes. The dictionary is the caller's. Call it once."""
         yield from self.steps
         return self._found
-
-    def _reading(self, parts: Parts, wanted: tuple[bytes, ...]) -> Iterator[Progress]:
-        for pair in tree_diff.pairs_in_steps(parts, self.base, self.theirs):
-            if pair is not None and touches(wanted, pair.path) and not tree_diff.only_lower_moved(pair):
-                self._found[pair.path] = pair
-            if pair is None or len(self._found) % _STEP == 0:
-                yield len(self._found), 0, "changes"

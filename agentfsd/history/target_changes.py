@@ -13,10 +13,7 @@ from agentfsd.core.tree import Inode, Parts, Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.merge_records import Step
 from agentfsd.history.paths import directories_above
-
-Progress = tuple[int, int, str]
-
-_STEP = 50  # changes between two looks of the event loop at other work
+from agentfsd.history.source_changes import Progress, reading
 
 
 class TargetSince:
@@ -64,11 +61,7 @@ class TargetChanges:
         """Return the changes by path, each directory before its content. The dictionary is the caller's."""
         if self._pairs is None:
             pairs, unseen = dict[bytes, EntryPair](), list[bytes]()
-            for pair in tree_diff.pairs_in_steps(self._parts, self.base, self.ours, unseen=unseen):
-                if pair is not None and not tree_diff.only_lower_moved(pair):
-                    pairs[pair.path] = pair
-                if pair is None or len(pairs) % _STEP == 0:
-                    yield len(pairs), 0, "changes"
+            yield from reading(self._parts, self.base, self.ours, pairs, unseen=unseen)
             self._pairs, self.unseen = pairs, unseen
         return dict(self._pairs)
 

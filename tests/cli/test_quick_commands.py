@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from agentfs_client.message import PROTOCOL_VERSION
+from agentfs_client.transport import connection_closed
+from agentfs_host.mount_table import FSTYPE, OVERLAY_SOURCE
 from agentfsd.cli import quick_commands, quick_daemon
 from tests.mounted import AGENTFSD, Mounted, agentfsd
 
@@ -193,6 +195,20 @@ def test_without_a_daemon_the_full_one_says_what_is_wrong(changed: Mounted, tmp_
 
 def test_they_speak_the_protocol_of_the_client() -> None:
     assert quick_commands.VERSION == PROTOCOL_VERSION
+    assert (FSTYPE.encode(), OVERLAY_SOURCE.encode()) == (quick_daemon._FSTYPE, quick_daemon._OVERLAY_SOURCE)
+
+
+def test_a_daemon_that_ends_meanwhile_is_told_of_as_by_the_client(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lose(*arguments: object) -> None:
+        raise quick_daemon.Lost
+
+    monkeypatch.setattr(quick_daemon, "socket_of", lambda named: "/socket")
+    monkeypatch.setattr(quick_daemon, "ask", lose)
+    assert (quick_commands.run(["snapshot", "create"]), quick_commands.run(["status"])) == (1, None)
+    expected = connection_closed()
+    assert capfd.readouterr().err == f"agentfsd: {expected.message}\n  hint: {expected.hint}\n"
 
 
 def test_a_reply_of_another_version_is_left_to_the_full_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import click
 
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import client, mount_option
-from agentfsd.cli.output import printing
+from agentfsd.cli.output import plain_lines, printing
 
 
 @click.command()
@@ -22,4 +22,4 @@ def bind(pid: int, branch: str, named: str | None) -> None:
     """
     with client(named) as daemon:
         daemon.bind(pid, branch)
-    printing.say(f"process {pid} sees {branch} from now on")
+    printing.say(plain_lines.bound(pid, branch))

@@ -5,7 +5,7 @@ import click
 from agentfs_client import wire
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
-from agentfsd.cli.output import printing
+from agentfsd.cli.output import plain_lines, printing
 from agentfsd.control import status_text
 
 
@@ -59,7 +59,7 @@ def create(name: str | None, branch: str | None, tag: str, keep: bool, named: st
     """
     with client(named) as daemon:
         made = daemon.create_snapshot(branch, name, tag, keep=keep)
-    printing.say(f"snapshot {made.name} of {made.branch}")
+    printing.say(plain_lines.took_snapshot(made))
 
 
 @snapshot.command("list")

@@ -3,7 +3,7 @@
 import click
 
 from agentfsd.cli.command_base import client, mount_option
-from agentfsd.cli.output import printing
+from agentfsd.cli.output import plain_lines, printing
 
 
 @click.command()
@@ -20,4 +20,4 @@ def unbind(pid: int, named: str | None) -> None:
     """
     with client(named) as daemon:
         daemon.unbind(pid)
-    printing.say(f"process {pid} is no longer bound")
+    printing.say(plain_lines.unbound(pid))

@@ -58,6 +58,21 @@ def made_branch(made: "wire.Branch", source: str | None) -> str:
     return f"branch {made.name} made from {made.base or 'the lower'}"
 
 
+def took_snapshot(taken: "wire.BranchSnapshot") -> str:
+    """Say which snapshot was taken."""
+    return f"snapshot {taken.name} of {taken.branch}"
+
+
+def bound(pid: object, branch: object) -> str:
+    """Say which branch a process sees."""
+    return f"process {pid} sees {branch} from now on"
+
+
+def unbound(pid: object) -> str:
+    """Say that a process has no binding."""
+    return f"process {pid} is no longer bound"
+
+
 def renamed(change: "wire.Renamed") -> str:
     """Return the path of a change, after its former path if it was renamed."""
     path = quoted(change.path_bytes) or "."

@@ -16,6 +16,7 @@ from agentfsd.cli.output import plain_lines
 from agentfsd.cli.output.plain_lines import renamed as renamed
 from agentfsd.cli.output.plain_lines import when as when
 from agentfsd.control import status_text
+from agentfsd.control.status_text import plural as plural
 from agentfsd.escape import printable as printable
 from agentfsd.escape import quoted as quoted
 
@@ -102,7 +103,3 @@ def width() -> int:
 def clock(time_ns: int) -> str:
     """Format the local time of day, to the millisecond."""
     return f"{time.strftime('%H:%M:%S', time.localtime(time_ns // 10**9))}.{time_ns // 10**6 % 1000:03d}"
-
-
-def plural(count: int, noun: str, nouns: str = "") -> str:
-    return f"{count} {noun if count == 1 else nouns or noun + 's'}"

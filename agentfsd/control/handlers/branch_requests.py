@@ -17,6 +17,7 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
+from agentfsd.control.status_text import plural
 from agentfsd.domain_errors import Refusal
 from agentfsd.metadata.rows import BranchRow
 
@@ -80,18 +81,15 @@ async def discard_branch(services: Services, request: wire.Discard, context: Req
     return wire.Done(message=f"discarded {request.ref}")
 
 
-def _processes(count: int) -> str:
-    return "1 process" if count == 1 else f"{count} processes"
-
-
 def _unused(services: Services, ref: str) -> BranchRow:
     """Find a branch by its ref. Refuse with ``branch-in-use`` if processes are in it."""
     row = services.overlay.refs.branch(ref)
     pids = [binding.pid for binding in services.bindings.bindings() if binding.branch_id == row.id]
     if pids:
         shown = ", ".join(map(str, pids[:5])) + (" and others" if len(pids) > 5 else "")
+        users = plural(len(pids), "process", "processes")
         raise Refusal(
-            errno.EBUSY, "branch-in-use", f"branch {row.name!r} is in use by {_processes(len(pids))} ({shown})",
+            errno.EBUSY, "branch-in-use", f"branch {row.name!r} is in use by {users} ({shown})",
             "end them, or unbind them with `agentfsd unbind PID`",
         )  # fmt: skip
     return row
