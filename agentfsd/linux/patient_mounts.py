@@ -12,13 +12,16 @@ import select
 import time
 from collections.abc import Sequence
 
+from agentfs_host import syscalls
 from agentfsd.linux import namespaces
 
 
 def cover(paths: Sequence[str], options: str, limit_s: float) -> dict[str, int]:
     """Mount an empty tmpfs over each path, in this process's namespace. Only a single-threaded process may call it.
 
-    A process that is not done in time goes on alone, as a child of the nearest subreaper. It has no descriptor of ours.
+    A process that is not done in time goes on alone, as a child of the nearest subreaper. It has no descriptor of ours. What does not
+    answer is then detached, which takes no such lock, and the directory below it is covered. The kernel refuses that to users in a
+    user namespace: they could uncover what was hidden from them.
 
     Args:
         paths: Directories.
@@ -26,16 +29,24 @@ def cover(paths: Sequence[str], options: str, limit_s: float) -> dict[str, int]:
         limit_s: How long to wait for one, in seconds.
 
     Returns:
-        For each path 0, or the errno; ETIMEDOUT if it was not done in time.
+        For each path 0, or the errno; ETIMEDOUT if it was not done in time and could not be detached.
     """
     outcomes: dict[str, int] = {}
     while len(outcomes) < len(paths):
         left = paths[len(outcomes) :]
         codes = _codes_of_child(left, options, limit_s)
         outcomes.update(zip(left, codes, strict=False))
-        if len(codes) < len(left):
+        if len(codes) < len(left) and not _detach(left[len(codes)]):
             outcomes[left[len(codes)]] = errno.ETIMEDOUT
     return outcomes
+
+
+def _detach(path: str) -> bool:
+    try:
+        syscalls.unmount(os.fsencode(path), lazy=True)
+    except OSError:
+        return False
+    return True
 
 
 def _codes_of_child(paths: Sequence[str], options: str, limit_s: float) -> bytes:

@@ -1,4 +1,8 @@
+import fcntl
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,3 +20,14 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     needs_checkout_outside_tmp()
     with World(request.param) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def turn() -> Iterator[int]:
+    """A lock that tests share. A test that silences a daemon takes it alone: an ordinary user's runs cannot start beside one."""
+    fd = os.open(Path(tempfile.gettempdir()) / "agentfsd-tests-silent-daemons.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        yield fd
+    finally:
+        os.close(fd)
