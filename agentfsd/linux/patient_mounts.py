@@ -19,9 +19,9 @@ from agentfsd.linux import namespaces
 def cover(paths: Sequence[str], options: str, limit_s: float) -> dict[str, int]:
     """Mount an empty tmpfs over each path, in this process's namespace. Only a single-threaded process may call it.
 
-    A process that is not done in time goes on alone, as a child of the nearest subreaper. It has no descriptor of ours. What does not
-    answer is then detached, which takes no such lock, and the directory below it is covered. The kernel refuses that to users in a
-    user namespace: they could uncover what was hidden from them.
+    A process that is not done in time goes on alone, as a child of the nearest subreaper. It has no descriptor of ours. A mount
+    that does not answer is then detached, which takes no such lock, and the directory below it is covered. In a user namespace
+    the kernel refuses that: its users could uncover what was hidden from them.
 
     Args:
         paths: Directories.
