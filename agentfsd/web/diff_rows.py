@@ -94,8 +94,8 @@ def _change_row(change: wire.Change) -> ChangeRow:
 def file_diff(patch: wire.FilePatch) -> FileDiff:
     """Prepare one file side by side."""
     path, was = (each.decode("utf-8", "surrogateescape") for each in (patch.path_bytes, patch.old_path_bytes))
-    hunks = list(_hunks(path, patch.patch)) if not patch.is_binary else []
-    notes = _notes(patch, has_lines=bool(hunks))
+    hunks = list(hunks_of(path, patch.patch)) if not patch.is_binary else []
+    notes = notes_of(patch, has_lines=bool(hunks))
     if sum(len(hunk.rows) for hunk in hunks) >= MAX_LINES:
         notes.append(f"The difference is long; shown are its first {MAX_LINES:,} lines.")
     return FileDiff(
@@ -104,7 +104,8 @@ def file_diff(patch: wire.FilePatch) -> FileDiff:
     )  # fmt: skip
 
 
-def _notes(patch: wire.FilePatch, *, has_lines: bool) -> list[str]:
+def notes_of(patch: wire.FilePatch, *, has_lines: bool) -> list[str]:
+    """Say what the lines of a patch cannot, in sentences. *has_lines*: it has some."""
     notes = []
     if patch.is_binary:
         before, after = (size(count) if count >= 0 else "nothing" for count in (patch.old_size, patch.new_size))
@@ -120,7 +121,8 @@ def _notes(patch: wire.FilePatch, *, has_lines: bool) -> list[str]:
     return notes
 
 
-def _hunks(path: str, patch: bytes) -> Iterator[Hunk]:
+def hunks_of(path: str, patch: bytes) -> Iterator[Hunk]:
+    """Prepare the hunks of one file's *patch*, MAX_LINES lines at most. The name in *path* says which language they are in."""
     lines = patch.decode("utf-8", "surrogateescape").split("\n")
     at = shown = 0
     while at < len(lines) and shown < MAX_LINES:
@@ -137,7 +139,12 @@ def _hunks(path: str, patch: bytes) -> Iterator[Hunk]:
             if sign != "\\" and shown < MAX_LINES:  # a backslash begins "No newline at end of file"
                 body.append((sign, text.removesuffix("\r")))
                 shown += 1
-        yield Hunk(head=visible(head[5]), rows=_rows(path, body, old, new))
+        yield Hunk(head=heading(head[5]), rows=_rows(path, body, old, new))
+
+
+def heading(text: str) -> str:
+    """Prepare the line that says what a hunk is in. Its indentation is left out, as it is no name with blanks of its own."""
+    return visible(" ".join(text.split()))
 
 
 def _rows(path: str, body: list[tuple[str, str]], old: int, new: int) -> list[Row]:

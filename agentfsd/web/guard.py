@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentfsd.web.display_text import query
 
-MAX_FORM_BYTES = 64 << 10
+MAX_FORM_BYTES = 1 << 20  # choosing single hunks of some thousands of files takes that
 _READING = ("GET", "HEAD")
 
 _HEADERS = {

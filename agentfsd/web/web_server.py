@@ -29,6 +29,7 @@ from agentfsd.web.guard import Guard, Keys, is_loopback
 from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import HERE, Pages
 from agentfsd.web.read_routes import ReadRoutes
+from agentfsd.web.review_routes import ReviewRoutes
 from agentfsd.web.viewed_trees import ArchiveTree
 
 _LINKS = (("/", "b", "Branches"), ("/compare", "c", "Compare"), ("/files", "f", "Files"), ("/history", "h", "History"),
@@ -55,6 +56,7 @@ def overlay_site(
     pages = Pages(keys, shown_at, _LINKS, writable)
     overlay, ending = LiveOverlay(find), threading.Event()
     routes: list[BaseRoute] = [*ReadRoutes(pages, overlay, ending).routes(), *FileRoutes(overlay).routes()]
+    routes += ReviewRoutes(pages, overlay).routes()
     return _site(pages, [*routes, *ChangeRoutes(pages, overlay).routes()], cookie_name, ending)
 
 

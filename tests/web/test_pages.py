@@ -230,7 +230,7 @@ def test_a_change_needs_a_form_of_ours(writing: Visitor, mounted: Mounted) -> No
     assert writing.post("/discard", form, {"origin": "null"}).status == 403
     assert writing.post("/discard", form, {"sec-fetch-site": "same-site"}).status == 403
     assert writing.post("/discard", {**form, "csrf": ""}).status == 403
-    assert writing.post("/discard", {**form, "x": "y" * 100_000}).status == 413
+    assert writing.post("/discard", {**form, "x": "y" * 2_000_000}).status == 413
     stranger = Visitor(writing.address.geturl())
     bearer = {"authorization": f"Bearer {stranger.token}"}
     assert stranger.post("/discard", form, bearer).status == 403

@@ -9,7 +9,7 @@ from agentfsd.cli import merge_report, shell_completion
 from agentfsd.cli.command_base import EXIT_REFUSED, WithPaths, converse, json_option, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import diff_views, printing, progress_bar
-from agentfsd.cli.picking.hunks import Picks
+from agentfsd.review.hunks import Picks
 
 
 @click.command(cls=WithPaths)

@@ -8,7 +8,7 @@ from agentfsd.cli import merge_report, shell_completion
 from agentfsd.cli.command_base import EXIT_REFUSED, client, json_option, mount_option
 from agentfsd.cli.output import progress_bar
 from agentfsd.cli.picking import pick_changes
-from agentfsd.cli.picking.hunks import Picks
+from agentfsd.review.hunks import Picks
 
 _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False), "files": ("", True), "union": ("union", False)}
 

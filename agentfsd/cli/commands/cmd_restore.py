@@ -7,7 +7,7 @@ from agentfsd.cli.command_base import converse, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing, progress_bar
 from agentfsd.cli.picking import pick_changes
-from agentfsd.cli.picking.hunks import Picks
+from agentfsd.review.hunks import Picks
 
 
 @click.command()

@@ -1,1 +1,1 @@
-"""Choosing single hunks of changed files, as `git add -p` does it: hunks.py has the model, hunk_dialogue.py asks."""
+"""Choosing single hunks of changed files, as `git add -p` does it: hunk_dialogue.py asks; agentfsd/review has the model."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import click
 
 from agentfsd.cli.output import diff_views, printing
-from agentfsd.cli.picking.hunks import BadEditError, ChangedFile, Hunk, Picks, joined
+from agentfsd.review.hunks import BadEditError, ChangedFile, Hunk, Picks, joined
 
 _HELP = {
     "y": "{verb} this hunk",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from agentfs_client.control import ControlClient
 from agentfsd.cli.output import printing
 from agentfsd.cli.picking import hunk_dialogue
-from agentfsd.cli.picking.hunks import WHOLE_FILE, ChangedFile, Picks
+from agentfsd.review.hunks import WHOLE_FILE, ChangedFile, Picks
 
 
 def from_branch(daemon: ControlClient, branch: str, target: str | None, wanted: Sequence[bytes], verb: str) -> Picks:

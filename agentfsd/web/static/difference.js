@@ -5,7 +5,8 @@ import { codeInto, el, plural } from "./dom.js";
 const CONTEXT = 3; // unchanged lines around a change that the server sends
 
 // layout: { unified, blanks }; blanks hides lines that differ only in blanks. whole() returns a promise of the whole file's rows.
-export function drawn(diff, layout, whole) {
+// headOf(index) makes what stands at the left of a hunk's heading, and each hunk then has a heading.
+export function drawn(diff, layout, whole, headOf = null) {
   const { hunks, left } = layout.blanks ? withoutBlanks(diff.hunks) : { hunks: diff.hunks, left: 0 };
   const made = [];
   if (left) made.push(el("p", { class: "note" }, hunks.length ? `${plural(left, "line")} not marked: only their blanks differ.` : "Only blanks differ."));
@@ -15,10 +16,10 @@ export function drawn(diff, layout, whole) {
   const body = el("tbody");
   let after = 1; // number of the next line on the new side
   const canGrow = !"AD".includes(diff.status);
-  for (const hunk of hunks) {
+  for (const [index, hunk] of hunks.entries()) {
     const first = hunk.rows.find((row) => row.new)?.new;
     const hidden = first && canGrow ? first - after : 0;
-    if (hidden > 0 || hunk !== hunks[0]) body.append(gap(hunk.head, hidden, wide, after, first, line, whole));
+    if (hidden > 0 || index || headOf) body.append(gap(hunk.head, hidden, wide, after, first, line, whole, headOf?.(index)));
     body.append(...line(hunk.rows));
     after = (hunk.rows.findLast((row) => row.new)?.new ?? after - 1) + 1;
   }
@@ -43,7 +44,7 @@ function text(parts, kind) {
 }
 
 // The row between two hunks. count: the lines that it hides; 0: none; -1: unknown, after the last hunk.
-function gap(head, count, wide, from, to, line, whole) {
+function gap(head, count, wide, from, to, line, whole, extra = "") {
   const row = el("tr", { class: "hunk" });
   const cell = el("td", { colspan: wide });
   const words = count > 0 ? `⋯ ${plural(count, "unchanged line")}` : "⋯ what follows";
@@ -56,7 +57,8 @@ function gap(head, count, wide, from, to, line, whole) {
       cell.append(` ${error.message}`);
     }
   };
-  cell.append(count ? el("button", { type: "button", class: "grow", onclick: grow, title: "Show them" }, words) : "⋯", head ? ` ${head}` : "");
+  if (extra) cell.append(extra);
+  cell.append(count ? el("button", { type: "button", class: "grow", onclick: grow, title: "Show them" }, words) : extra ? "" : "⋯", head ? ` ${head}` : "");
   row.append(cell);
   return row;
 }

@@ -10,6 +10,8 @@ from agentfs_client import wire
 WHOLE_FILE = 1_000_000  # lines of context, so that a patch has all of both versions
 _CONTEXT = 3  # lines that are shown before and after what has changed
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HEADING = re.compile(rb"[A-Za-z_$]")
+_HEADING_WITHIN = 2_000  # lines above a hunk
 _NO_END = b"\\ No newline at end of file\n"
 _SYMLINK = 0o120000
 
@@ -72,6 +74,22 @@ class ChangedFile:
     @property
     def path(self) -> bytes:
         return self.patch.path_bytes
+
+    @property
+    def version(self) -> str:
+        """A short text that is another one as soon as anything about the change is."""
+        patch = self.patch
+        seen = (patch.status, patch.old_path_bytes, patch.old_mode, patch.new_mode, patch.old_size, patch.new_size, patch.note)
+        return hashlib.sha256(repr(seen).encode() + patch.patch).hexdigest()[:16]
+
+    def heading(self, hunk: Hunk) -> bytes:
+        """Return the line above a hunk that says what it is in, such as the first line of a function; empty if there is none.
+
+        The rule is git's for files of no known language: the line begins with a letter, _ or $.
+        """
+        start = hunk.runs[0].old_start - _CONTEXT if hunk.runs else 0
+        above = self._old[max(0, start - _HEADING_WITHIN) : max(0, start)]
+        return next((line.strip() for line in reversed(above) if _HEADING.match(line)), b"")
 
     def _found(self, runs: list[Run] | None) -> list[Hunk]:
         patch = self.patch

@@ -1,0 +1,192 @@
+"""The changed files of a branch with their hunks, for the page that reviews them, and what was chosen there.
+
+Hunks are computed here and nowhere else: a page names them by number, with the version of the file that it shows.
+"""
+
+import errno
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from agentfs_client import wire
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError
+from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.review.hunks import WHOLE_FILE, ChangedFile, Hunk, Picks, joined
+from agentfsd.web.diff_rows import MAX_LINES, Row, heading, hunks_of, notes_of
+from agentfsd.web.display_text import key, path_of, plural, visible
+
+LARGE = 500  # changed lines; a file with more is shown when it is asked for
+_GENERATED = re.compile(
+    r"(^|/)(node_modules|vendor|dist|__snapshots__)/|\.min\.(js|css)$|\.(map|snap|lock)$|_pb2(_grpc)?\.pyi?$|\.pb\.(go|cc|h)$"
+    r"|(^|/)(package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum)$|\.(generated|g)\.[a-z]+$"
+)
+_TOO_LARGE = "too-large"
+_WORDS = {"A": "New file", "D": "Deleted file", "T": "Another type of file"}
+
+
+class ReviewedHunk(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What can be chosen or not. ``head``: what it is about. ``rows``: its lines; none if they are folded or there are none."""
+
+    kind: str
+    head: str
+    rows: list[Row] = []
+
+
+class ReviewedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A changed file.
+
+    Attributes:
+        key: The path, encoded for addresses.
+        version: Another text as soon as anything about the change is another.
+        folded: Why its lines are left out: generated, large or binary.
+        lines: How many lines are left out.
+        choosable: Its hunks can be chosen; a directory's attributes cannot, as its path would mean all that is in it.
+    """
+
+    key: str
+    version: str
+    added: int = 0
+    removed: int = 0
+    folded: str = ""
+    lines: int = 0
+    choosable: bool = True
+    notes: list[str] = []
+    hunks: list[ReviewedHunk] = []
+
+
+class Chosen(msgspec.Struct, array_like=True):
+    """What was chosen of a file: its key, the version that the page shows, and the numbers of its hunks."""
+
+    key: str
+    version: str
+    hunks: list[int]
+
+
+def reviewed(client: ControlClient, branch: str, paths: Sequence[str], *, is_open: bool) -> list[ReviewedFile]:
+    """Prepare files of a branch.
+
+    Args:
+        client: The daemon.
+        branch: The branch.
+        paths: Their paths now.
+        is_open: Also the lines of files that are folded otherwise.
+    """
+    patches = _patches(client, branch, [_bytes(path) for path in paths])
+    files: list[ReviewedFile] = []
+    for path in paths:
+        patch = patches.get(_bytes(path))
+        if isinstance(patch, wire.FilePatch):
+            files.append(_reviewed(ChangedFile(patch), is_open=is_open))
+        else:
+            files.append(_without_patch(client, branch, path, patch or ""))
+    return files
+
+
+def picks_of(client: ControlClient, branch: str, chosen: Sequence[Chosen]) -> Picks:
+    """Return what to ask the daemon for.
+
+    Raises:
+        Refusal: ``picked-stale`` if a file is not what the page shows any more; ``invalid`` for hunks that it does not have.
+    """
+    wanted = {path_of(each.key): each for each in chosen}
+    patches = _patches(client, branch, [_bytes(path) for path in wanted])
+    return joined(_picks(client, branch, path, each, patches.get(_bytes(path))) for path, each in wanted.items())
+
+
+def _picks(client: ControlClient, branch: str, path: str, chosen: Chosen, patch: wire.FilePatch | str | None) -> Picks:
+    if not isinstance(patch, wire.FilePatch):
+        found = _without_patch(client, branch, path, patch or "")
+        if found.version != chosen.version or not found.choosable:
+            raise _stale(path)
+        return Picks([_bytes(path)], [])
+    file = ChangedFile(patch)
+    if file.version != chosen.version:
+        raise _stale(path)
+    if not all(0 <= number < len(file.hunks) for number in chosen.hunks):
+        raise invalid(f"{visible(path)} has {plural(len(file.hunks), 'hunk')}", "load the page again")
+    hunks = [file.hunks[number] for number in sorted(set(chosen.hunks))]
+    picks = file.pick(hunks, is_all=len(hunks) == len(file.hunks))
+    if hunks and not picks.paths:
+        raise invalid(f"{visible(path)} has a new name, which was not chosen", "choose its new name as well")
+    return picks
+
+
+def _patches(client: ControlClient, branch: str, paths: Sequence[bytes]) -> dict[bytes, wire.FilePatch | str]:
+    """Return the patches by path, or why there is none."""
+    try:
+        found = client.patches(branch, paths=paths, own=True, internal=False, context_lines=WHOLE_FILE) if paths else []
+    except AgentFSError as exc:
+        if exc.code != _TOO_LARGE:
+            raise
+        if len(paths) == 1:
+            return {paths[0]: f"{exc.message[:1].upper()}{exc.message[1:]}."}
+        half = len(paths) // 2
+        return {**_patches(client, branch, paths[:half]), **_patches(client, branch, paths[half:])}
+    return {patch.path_bytes: patch for patch in found}
+
+
+def _reviewed(file: ChangedFile, *, is_open: bool) -> ReviewedFile:
+    patch, path = file.patch, file.path.decode("utf-8", "surrogateescape")
+    count = max(0, patch.added) + max(0, patch.removed)
+    folded = "binary" if patch.is_binary else "generated" if _GENERATED.search(path) else "large" if count > LARGE else ""
+    shows = is_open or not folded
+    hunks = [_hunk(file, hunk, path, shows=shows and not patch.is_binary) for hunk in file.hunks]
+    notes = []
+    if sum(len(hunk.rows) for hunk in hunks) >= MAX_LINES:
+        notes.append(f"The difference is long; shown are its first {MAX_LINES:,} lines.")
+    has_lines = any(hunk.kind in ("lines", "whole") for hunk in file.hunks) and count > 0
+    return ReviewedFile(
+        key=key(path), version=file.version, added=max(0, patch.added), removed=max(0, patch.removed), folded=folded,
+        lines=0 if shows else count, notes=[*notes_of(patch, has_lines=has_lines or patch.status == "R"), *notes],
+        hunks=hunks,
+    )  # fmt: skip
+
+
+def _hunk(file: ChangedFile, hunk: Hunk, path: str, *, shows: bool) -> ReviewedHunk:
+    patch = file.patch
+    if hunk.kind == "rename":
+        old_path = patch.old_path_bytes.decode("utf-8", "surrogateescape")
+        return ReviewedHunk(kind="rename", head=f"Renamed from {visible(old_path)}")
+    if hunk.kind == "mode":
+        return ReviewedHunk(kind="mode", head=f"Mode {patch.old_mode:o} \u2192 {patch.new_mode:o}")
+    rows = [row for part in hunks_of(path, file.shown(hunk)) for row in part.rows] if shows else []
+    if hunk.kind == "whole":
+        return ReviewedHunk(kind="whole", head=_WORDS.get(patch.status, "The whole file"), rows=rows)
+    return ReviewedHunk(kind="lines", head=heading(file.heading(hunk).decode("utf-8", "surrogateescape")), rows=rows)
+
+
+def _without_patch(client: ControlClient, branch: str, path: str, why: str) -> ReviewedFile:
+    """Prepare a path that has no patch: an empty directory, attributes only, or a file that is too large for one."""
+    changes = {change.path_bytes: change for change in client.diff(branch, paths=[_bytes(path)], own=True)}
+    change = changes.get(_bytes(path))
+    if change is None:
+        return ReviewedFile(key=key(path), version="", choosable=False, notes=["It does not differ any more."])
+    differs = f"It differs in: {', '.join(change.what)}." if change.what else ""
+    holds = len(changes) > 1 or (change.old_size < 0 and change.new_size < 0 and change.status not in ("A", "D"))
+    notes = [why or differs or "Nothing that lines could show."]
+    notes += ["Choose what is in this directory, or commit everything."] if holds else []
+    version = f"{change.status}/{change.old_size}/{change.new_size}/{'+'.join(change.what)}"
+    head = _WORDS.get(change.status, "The whole file")
+    hunks = [] if holds else [ReviewedHunk(kind="whole", head=head)]
+    return ReviewedFile(
+        key=key(path), version=version, folded="large" if why else "", choosable=not holds, notes=notes, hunks=hunks
+    )  # fmt: skip
+
+
+def _bytes(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")
+
+
+def _stale(path: str) -> Refusal:
+    message = f"{visible(path)} was changed since this page showed it"
+    return Refusal(errno.EBUSY, "picked-stale", message, "Nothing was changed. Load the page again, look, and choose again.")
+
+
+def whole_rows(client: ControlClient, branch: str, path: str) -> list[Row]:
+    """Return all lines of a file, also those between its hunks."""
+    patch = _patches(client, branch, [_bytes(path)]).get(_bytes(path))
+    if not isinstance(patch, wire.FilePatch):
+        return []
+    return [row for hunk in hunks_of(path, patch.patch) for row in hunk.rows]

@@ -1,0 +1,366 @@
+// The page that reviews a branch: all its files one after another. Their lines are loaded when they come near the window.
+
+import { address, ask, el, isNarrow, mark, plural, refusal } from "./dom.js";
+import { follow } from "./events.js";
+import { List } from "./list.js";
+import { run } from "./review_acts.js";
+import { amounts, card, drawBody, showCounts, showState } from "./review_card.js";
+
+const TOGETHER = 20; // files that are loaded at once
+const AHEAD = "1500px"; // how near to the window they are loaded
+const LINE = 20; // the height of a line, about
+const box = document.getElementById("review");
+const cards = document.getElementById("cards");
+const sum = document.getElementById("sum");
+const git = document.getElementById("git");
+const moved = document.getElementById("moved");
+const done = document.getElementById("done");
+const search = document.getElementById("search");
+const layout = document.getElementById("layout");
+const { branch, name, since } = box.dataset;
+const writable = box.dataset.writable !== undefined;
+const VIEWED = `viewed ${branch}`; // by key of a file: the version that was viewed
+let files = [];
+let found = [];
+let counts = {};
+let unified = localStorage.getItem("layout") === "unified";
+let quietUntil = 0; // until then, what happens in the branch is what this page did
+let isCounted = false;
+let at = null; // the hunk that the keys have reached
+
+// -- what has been viewed, in the browser's memory
+
+let viewed = JSON.parse(localStorage.getItem(VIEWED) ?? "{}");
+
+function remember(file) {
+  if (file.isViewed && file.data) viewed[file.change.key] = file.data.version;
+  else delete viewed[file.change.key];
+  localStorage.setItem(VIEWED, JSON.stringify(viewed));
+}
+
+function tell() {
+  const count = files.filter((file) => file.isViewed).length;
+  document.getElementById("viewed").textContent = files.length ? `${count.toLocaleString("en")} of ${files.length.toLocaleString("en")} viewed` : "";
+  list.renew(found.length);
+  if (!writable) return;
+  const hunks = files.reduce((total, file) => total + file.chosen.size, 0);
+  const some = plural(hunks, "hunk");
+  document.getElementById("chosen").textContent = hunks ? `${some} of ${plural(files.filter((file) => file.chosen.size).length, "file")}` : "Nothing is chosen.";
+  document.getElementById("commit").textContent = hunks ? `Commit ${some}…` : "Commit all…";
+  const merge = document.getElementById("merge");
+  if (merge) merge.textContent = hunks ? `Merge ${some} into…` : "Merge all into…";
+  document.getElementById("take-back").disabled = !hunks;
+  for (const id of ["commit", "merge"]) if (document.getElementById(id)) document.getElementById(id).disabled = !files.length && !git.childElementCount;
+}
+
+// -- loading
+
+const waiting = new Set();
+let busy = false;
+
+const near = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries) {
+      const file = files[Number(entry.target.dataset.index)];
+      if (!file || file.card !== entry.target) continue;
+      if (entry.isIntersecting && !file.data) waiting.add(file);
+      else waiting.delete(file); // it was scrolled past before its turn came
+    }
+    work();
+  },
+  { rootMargin: `${AHEAD} 0px` },
+);
+
+async function work() {
+  if (busy) return;
+  busy = true;
+  while (waiting.size) {
+    const batch = [...waiting].slice(0, TOGETHER);
+    for (const file of batch) waiting.delete(file);
+    await load(batch);
+  }
+  busy = false;
+  if (!isCounted) count(); // after the first hunks, as counting takes longer than they do
+}
+
+function load(batch, isOpen = false) {
+  const wanted = batch.filter((file) => isOpen || (!file.data && !file.loading));
+  const promise = wanted.length ? fetched(wanted, isOpen) : null;
+  for (const file of wanted) file.loading = promise;
+  return Promise.all(batch.map((file) => file.loading));
+}
+
+async function fetched(wanted, isOpen) {
+  const paths = wanted.map((file) => `path=${file.change.key}`).join("&");
+  try {
+    const said = await ask(`${address("/api/review/files", { branch, open: isOpen ? "1" : "" })}&${paths}`);
+    said.forEach((data, index) => filled(wanted[index], data));
+  } catch (error) {
+    for (const file of wanted) {
+      file.loading = null;
+      file.card.querySelector(".card-body").replaceChildren(refusal(error));
+    }
+  }
+}
+
+function filled(file, data) {
+  const isFirst = !file.data;
+  file.data = data;
+  near.unobserve(file.card);
+  if (isFirst && file.isViewed && viewed[file.change.key] !== data.version) {
+    Object.assign(file, { isViewed: false, isFolded: false, isChanged: true });
+    remember(file);
+    tell();
+  }
+  drawBody(file, page);
+}
+
+// -- what a card can ask for
+
+const page = {
+  branch,
+  name,
+  since,
+  writable,
+  unified: () => unified,
+  fold(file) {
+    file.isFolded = !file.isFolded;
+    showState(file);
+  },
+  view(file, isViewed) {
+    if (!file.data) return load([file]).then(() => page.view(file, isViewed));
+    Object.assign(file, { isViewed, isFolded: isViewed, isChanged: false });
+    remember(file);
+    showState(file);
+    tell();
+  },
+  choose(file, number, isChosen) {
+    if (isChosen) file.chosen.add(number);
+    else file.chosen.delete(number);
+    showState(file);
+    tell();
+  },
+  async chooseFile(file, isChosen) {
+    await load([file]);
+    file.chosen = new Set(isChosen && file.data && file.data.choosable !== false ? file.data.hunks?.keys() : []);
+    showState(file);
+    tell();
+  },
+  open: (file) => load([file], true),
+  whole: (file) => ask(address("/api/review/whole", { branch, path: file.change.key })),
+};
+
+// -- the list at the side
+
+function row(index) {
+  const { change, isViewed, chosen } = found[index];
+  const cut = change.path.lastIndexOf("/") + 1;
+  const label = el("span", { class: "label", title: change.path }, el("span", { class: "name" }, change.path.slice(cut)), el("span", { class: "dir" }, cut ? `  ${change.path.slice(0, cut - 1)}` : ""));
+  const extra = el("span", { class: "extra" }, chosen.size ? el("span", { class: "picked-count", title: `${plural(chosen.size, "hunk")} chosen` }, "●") : "", ...amounts(...(counts[change.key] ?? [])));
+  return el("div", { class: `${change.status === "D" ? "gone" : ""} ${isViewed ? "seen" : ""}` }, mark(change.status), label, extra);
+}
+
+const list = new List(document.getElementById("list"), { role: "option", draw: row, open: (index) => show(found[index]) });
+
+function filter() {
+  const wanted = search.value.toLowerCase();
+  found = wanted ? files.filter(({ change }) => `${change.path}\n${change.was ?? ""}`.toLowerCase().includes(wanted)) : files;
+  list.renew(found.length);
+}
+
+async function show(file) {
+  file.card.scrollIntoView({ block: "start" });
+  await load([file]);
+  file.card.scrollIntoView({ block: "start" });
+  point(file.card.querySelector(".hunk"), false);
+}
+
+// -- keys
+
+function point(hunk, isSeen = true) {
+  at?.classList.remove("at");
+  at = hunk;
+  if (!hunk) return;
+  hunk.classList.add("at");
+  if (isSeen) hunk.scrollIntoView({ block: "start" });
+  const index = found.findIndex((file) => file.card === hunk.closest(".file-card"));
+  if (index >= 0) {
+    list.chosen = index;
+    list.go(index);
+  }
+}
+
+const here = () => files.findIndex((file) => file.card === at?.closest(".file-card"));
+
+// The next or previous hunk, in the next file that is not folded if this one has no more.
+async function leap(step) {
+  const index = here();
+  if (index >= 0 && at.isConnected && !files[index].isFolded) {
+    const hunks = [...at.closest(".file-card").querySelectorAll(".hunk")];
+    const to = hunks[hunks.indexOf(at) + step];
+    if (to) return point(to);
+  }
+  for (let next = index < 0 ? 0 : index + step; next >= 0 && next < files.length; next += step) {
+    const file = files[next];
+    await load([file]);
+    if (file.isFolded) continue;
+    const hunks = [...file.card.querySelectorAll(".hunk")];
+    if (hunks.length) return point(hunks.at(step > 0 ? 0 : -1));
+  }
+}
+
+function turn(step) {
+  const index = here();
+  const to = files[index < 0 ? 0 : index + step];
+  if (to) show(to);
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.target.matches("input[type=search], select") || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const file = files[here()];
+  if (event.key === "j" || event.key === "k") leap(event.key === "j" ? 1 : -1);
+  else if (event.key === "n" || event.key === "p") turn(event.key === "n" ? 1 : -1);
+  else if (event.key === "v" && file) {
+    page.view(file, !file.isViewed);
+    if (file.isViewed) leap(1);
+  } else if (event.key === "x" && at?.querySelector("input.pick")) at.querySelector("input.pick").click();
+  else if (event.key === "c" && writable) commit();
+});
+
+// -- what becomes of it
+
+function form(extra = {}) {
+  const given = Object.fromEntries(new FormData(document.getElementById("acts")));
+  const chosen = files.filter((file) => file.chosen.size);
+  const picks = chosen.map((file) => [file.change.key, file.data.version, [...file.chosen].sort((one, other) => one - other)]);
+  return { ...given, ...(picks.length ? { picks: JSON.stringify(picks) } : { all: "1" }), ...extra };
+}
+
+function amount() {
+  const hunks = files.reduce((total, file) => total + file.chosen.size, 0);
+  return hunks ? plural(hunks, "hunk") : "everything";
+}
+
+function did(outcome) {
+  done.hidden = false;
+  done.querySelector("span").textContent = outcome.said.join(" ");
+  done.querySelector("a").hidden = !outcome.undoable;
+  again();
+}
+
+const act = (path, title, verb, extra, danger = false) => run({ path: `/api/review/${path}`, title, verb, danger, form: form(extra) }, { done: did, again });
+
+function commit() {
+  if (document.getElementById("commit").disabled) return;
+  act("commit", `Commit ${amount()} of ${name}?`, "Commit", {});
+}
+
+function wire() {
+  document.getElementById("commit").addEventListener("click", commit);
+  const into = document.getElementById("into");
+  document.getElementById("merge")?.addEventListener("click", () => act("merge", `Merge ${amount()} of ${name} into ${into.selectedOptions[0].text}?`, "Merge", { into: into.value }));
+  document.getElementById("take-back").addEventListener("click", () => act("take-back", `Take back ${amount()} in ${name}?`, "Take back", {}, true));
+}
+
+if (writable) wire();
+search.addEventListener("input", filter);
+search.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && found.length) show(found[0]).then(() => list.box.focus());
+});
+
+// -- the page as a whole
+
+function drawLayout() {
+  layout.textContent = unified ? "Side by side" : "One column";
+  for (const file of files) if (file.data) drawBody(file, page);
+}
+
+layout.addEventListener("click", () => {
+  unified = !unified;
+  localStorage.setItem("layout", unified ? "unified" : "sides");
+  drawLayout();
+});
+let wasNarrow = isNarrow();
+addEventListener("resize", () => {
+  if (wasNarrow !== isNarrow()) drawLayout();
+  wasNarrow = isNarrow();
+});
+
+// Leave out added and deleted directories whose files are in the list.
+function worthwhile(changes) {
+  const above = new Set();
+  for (const { key, status } of changes) {
+    if (!"ADR".includes(status)) continue;
+    for (let cut = key.lastIndexOf("/"); cut > 0 && !above.has(key.slice(0, cut)); cut = key.lastIndexOf("/", cut - 1)) above.add(key.slice(0, cut));
+  }
+  return changes.filter((change) => !("AD".includes(change.status) && above.has(change.key)));
+}
+
+function nothing() {
+  return el("section", { class: "empty" }, el("h2", {}, "Nothing to review"), el("p", {}, `${name} has no changes${git.childElementCount ? " outside git's own files" : ""}. What an agent changes in it appears here.`), el("a", { class: "button", href: "/" }, "Branches"));
+}
+
+async function again() {
+  const place = scrollY;
+  moved.hidden = true;
+  quietUntil = performance.now() + 1500;
+  await start();
+  scrollTo(0, place);
+}
+
+async function start() {
+  layout.textContent = unified ? "Side by side" : "One column";
+  let said;
+  try {
+    said = await ask(address("/api/review", { branch }));
+  } catch (error) {
+    sum.textContent = "";
+    cards.replaceChildren(refusal(error));
+    return;
+  }
+  near.disconnect();
+  waiting.clear();
+  at = null;
+  counts = {};
+  git.replaceChildren(...said.git.map((sentence) => el("div", {}, sentence)));
+  files = worthwhile(said.changes).map((change) => ({ change, data: null, chosen: new Set(), isViewed: change.key in viewed, isFolded: change.key in viewed, isChanged: false, loading: null }));
+  files.forEach((file, index) => (file.card = card(file, index, page)));
+  cards.replaceChildren(...(files.length ? files.map((file) => file.card) : [nothing()]));
+  for (const file of files) {
+    showState(file);
+    near.observe(file.card);
+  }
+  sum.replaceChildren(said.what === "nothing" ? "" : said.what);
+  isCounted = !files.length;
+  filter();
+  tell();
+}
+
+async function count() {
+  const asked = files;
+  isCounted = true;
+  try {
+    const said = await ask(address("/api/review/counts", { branch }));
+    if (files !== asked) return;
+    counts = said;
+  } catch {
+    return; // the list does without
+  }
+  const lines = [0, 1].map((side) => Object.values(counts).reduce((total, each) => total + Math.max(0, each[side]), 0));
+  sum.append(" ", ...amounts(...lines).flatMap((each) => [each, " "]));
+  for (const file of files) {
+    if (file.data || !counts[file.change.key]) continue;
+    const [added, removed] = counts[file.change.key];
+    showCounts(file, added, removed);
+    file.card.querySelector(".card-body").style.minHeight = `${Math.min(500, added + removed + 8) * LINE}px`;
+  }
+  list.renew(found.length);
+}
+
+document.getElementById("again").addEventListener("click", again);
+follow(name, {
+  happened(event) {
+    if (performance.now() > quietUntil && ["created", "modified", "deleted", "renamed", "attributes", "restore", "merge"].includes(event.kind)) moved.hidden = false;
+  },
+});
+start();
