@@ -113,11 +113,12 @@ class ChangeRoutes:
         return RedirectResponse("/asks", 303)
 
     def ask_undo(self, request: Request) -> Response:
-        """Show the operation that would be undone."""
+        """Show the operation that would be undone. ``branch``: where to go back to."""
         self._check()
+        back = QueryParams(request).text("branch", "")
         with self._overlay.client() as client:
             entries = client.undoable()
-        return self._pages.page("undo.html", request, entries=entries)
+        return self._pages.page("undo.html", request, entries=entries, back=back)
 
     def undo(self, request: Request) -> Response:
         """Undo the operation that the page showed.
@@ -132,8 +133,10 @@ class ChangeRoutes:
                 what = f"the last is the {last.kind} of {last.branch}" if last is not None else "nothing is left that could be"
                 raise Refusal(errno.EBUSY, "not-last", f"that is no longer the last: {what}", "Nothing was undone.")
             undone = client.undo()
+            back = request.state.form.get("back", "")
+            is_there = bool(back) and any(branch.name == back for branch in client.list_branches(count=False))
         self._pages.said.append(f"Undone: {undone.kind} of {undone.branch}.")
-        return RedirectResponse("/", 303)
+        return RedirectResponse(f"/review?branch={key(back)}" if is_there else "/", 303)
 
     def _check(self) -> None:
         if not self._pages.writable:

@@ -4,7 +4,7 @@ It asks the daemon for every answer and never keeps one.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -26,14 +26,11 @@ MAX_LOOKED_AT = 300  # with more changed files, it does not ask for their times 
 
 @dataclass(frozen=True)
 class BranchOverview:
-    """A branch on the first page. ``since``: the state to compare it with, "" for the real directory. ``git``: what was done
-    with git, a sentence for each repository.
-    """
+    """A branch on the first page. ``since``: the state to compare it with, "" for the real directory."""
 
     branch: wire.Branch
     workers: str
     since: str
-    git: list[str]
 
 
 @dataclass(frozen=True)
@@ -56,6 +53,14 @@ class Changed(msgspec.Struct, kw_only=True):
     deleted: int
     git: list[str] = []
     when: str = ""
+
+
+class Amount(msgspec.Struct):
+    """How many changes a branch holds; about as many unless they are ``counted``. ``git``: as in Changed."""
+
+    changes: int
+    counted: bool
+    git: list[str]
 
 
 class LiveOverlay:
@@ -90,10 +95,14 @@ class LiveOverlay:
     # -- the first page
 
     def branches(self) -> list[BranchOverview]:
-        """List the branches: first those in which processes work, then the newest."""
+        """List the branches: first those in which processes work, then the newest. Their changes are counted later: see
+        amounts() and changed().
+        """
         with self.client() as client:
             bindings = client.bindings()
-            branches = client.list_branches()
+            branches = client.list_branches(count=False)
+            if len(branches) == 1:
+                branches = client.list_branches()  # only then the page says whether there are changes at all
             refs = {branch.name for branch in branches} | {snapshot.name for snapshot in client.list_snapshots()}
         workers: dict[str, Counter[str]] = {}
         for binding in bindings:
@@ -103,11 +112,16 @@ class LiveOverlay:
                 branch,
                 _workers(branch, workers.get(branch.name, Counter())),
                 branch.base if branch.base in refs else "",
-                [in_repository(one.path_bytes, one.sentence) for one in branch.repositories],
             )
             for branch in branches
         ]
         return sorted(rows, key=lambda row: (row.branch.processes == 0, row.branch.name == "main", -row.branch.created_ns))
+
+    def amounts(self) -> dict[str, Amount]:
+        """Count the changes of all branches, which is much quicker than changed() of each."""
+        with self.client() as client:
+            branches = client.list_branches()
+        return {branch.name: Amount(branch.changed, branch.counted, _git(branch.repositories)) for branch in branches}
 
     def changed(self, ref: str) -> Changed:
         """Count the changes of a branch, and find the time of the last one."""
@@ -115,8 +129,7 @@ class LiveOverlay:
             found = client.changes(ref, own=True)
             changes = found.changes
             times = _times(RemoteFiles(client, ref), changes) if len(changes) <= MAX_LOOKED_AT else []
-        git = [in_repository(one.path_bytes, one.sentence) for one in found.repositories]
-        return Changed(**summary(changes), git=git, when=ago(max(times)) if times else "")
+        return Changed(**summary(changes), git=_git(found.repositories), when=ago(max(times)) if times else "")
 
     def refs(self) -> tuple[list[wire.Branch], list[wire.BranchSnapshot]]:
         """List the branches, and the snapshots with the newest first."""
@@ -155,6 +168,10 @@ class LiveOverlay:
         nodes.append(HistoryNode("", []))
         rows.append((None, None, ""))
         return [HistoryRow(place, *row) for place, row in zip(places(nodes), rows, strict=True)]
+
+
+def _git(repositories: Iterable[wire.RepositoryChange]) -> list[str]:
+    return [in_repository(one.path_bytes, one.sentence) for one in repositories]
 
 
 def _of_branch(name: str, branches: list[wire.Branch], snapshots: list[wire.BranchSnapshot]) -> list[wire.BranchSnapshot]:

@@ -41,6 +41,7 @@ class ReadRoutes:
             Route("/compare", self.compare),
             Route("/history", self.history),
             Route("/live", self.live),
+            Route("/api/amounts", self.amounts),
             Route("/api/changed", self.changed),
             Route("/api/changes", self.changes),
             Route("/api/counts", self.counts),
@@ -96,6 +97,10 @@ class ReadRoutes:
         return self._pages.page(
             "live.html", request, branch=QueryParams(request).text("branch", ""), branches=self._overlay.refs()[0]
         )
+
+    def amounts(self, request: Request) -> Response:
+        """Answer with the number of changes of every branch, by name."""
+        return answer(self._overlay.amounts())
 
     def changed(self, request: Request) -> Response:
         """Answer with the number of changes of a branch, and the time of the last one."""

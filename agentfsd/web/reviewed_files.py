@@ -23,7 +23,7 @@ _GENERATED = re.compile(
     r"|(^|/)(package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum)$|\.(generated|g)\.[a-z]+$"
 )
 _TOO_LARGE = "too-large"
-_WORDS = {"A": "New file", "D": "Deleted file", "T": "Another type of file"}
+_WORDS = {"A": "New file", "D": "Deleted file", "T": "Another type of file", "m": "Mode or owner", "x": "Extended attributes"}
 
 
 class ReviewedHunk(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -1,6 +1,6 @@
 // The first page: fills in what each branch changed and when, and follows what happens.
 
-import { address, ask, el } from "./dom.js";
+import { address, ask, el, plural } from "./dom.js";
 import { follow } from "./events.js";
 
 const table = document.querySelector("table.branches tbody");
@@ -12,13 +12,20 @@ const REST = 20; // the pause before asking again, as a multiple of the time tha
 const OF_FILES = new Set(["created", "modified", "deleted", "renamed", "attributes"]);
 let busy = false;
 
-function show(row, found) {
-  const amount = row.querySelector(".amount");
-  const parts = [["plus", found.added, "added"], ["tilde", found.modified, "modified"], ["minus", found.deleted, "deleted"]].filter(([, count]) => count);
-  const counts = parts.map(([kind, count, word]) => el("span", { class: kind }, `${count.toLocaleString("en")} ${word}`));
-  const git = found.git.map((sentence) => el("small", { class: "muted git" }, sentence));
-  amount.replaceChildren(parts.length ? el("span", { class: "counts" }, ...counts) : el("span", { class: "muted" }, "none"), ...git);
-  if (found.when) row.querySelector(".when").textContent = found.when;
+let amounts = {}; // by branch: how many changes it holds, which is known before anything else about them
+
+// The number of changes, and beneath it what they are, once that is known: the same words at any time.
+function show(row) {
+  const found = known.get(row.dataset.branch);
+  const amount = amounts[row.dataset.branch];
+  if (!found && !amount) return;
+  const count = found ? found.added + found.modified + found.deleted : amount.changes;
+  const words = count ? el("span", { class: "counts" }, (found || amount.counted ? "" : "~") + plural(count, "change")) : el("span", { class: "muted" }, "none");
+  const parts = found ? [["plus", found.added, "added"], ["tilde", found.modified, "modified"], ["minus", found.deleted, "deleted"]].filter(([, number]) => number) : [];
+  const kinds = parts.map(([kind, number, word]) => el("span", { class: kind }, `${number.toLocaleString("en")} ${word}`));
+  const git = (found ?? amount).git.map((sentence) => el("small", { class: "muted git" }, sentence));
+  row.querySelector(".amount").replaceChildren(words, kinds.length ? el("small", { class: "counts kinds" }, ...kinds) : "", ...git);
+  if (found?.when) row.querySelector(".when").textContent = found.when;
 }
 
 function rowOf(branch) {
@@ -29,7 +36,7 @@ async function work() {
   if (busy) return;
   busy = true;
   while (waiting.size) {
-    const changed = (branch) => Number(rowOf(branch)?.dataset.changed ?? 0);
+    const changed = (branch) => amounts[branch]?.changes ?? 0;
     const branch = [...waiting].sort((one, other) => changed(one) - changed(other))[0]; // the branch with the fewest changes first, as its answer is the quickest
     waiting.delete(branch);
     const row = rowOf(branch);
@@ -45,7 +52,7 @@ async function work() {
       restedAt.set(branch, performance.now() + REST * (performance.now() - begun));
       known.set(branch, found);
       const now = rowOf(branch); // the rows may have been renewed meanwhile
-      if (now) show(now, found);
+      if (now) show(now);
     } catch {
       // keep what the page showed at first
     }
@@ -69,11 +76,20 @@ function later(branch, rest) {
 function fill() {
   for (const row of table.rows) {
     const branch = row.dataset.branch;
-    if (known.has(branch)) show(row, known.get(branch));
-    if (touched.has(branch) || (row.dataset.changed !== "0" && !known.has(branch))) waiting.add(branch);
+    show(row);
+    if (touched.has(branch) || (amounts[branch]?.changes && !known.has(branch))) waiting.add(branch);
   }
   touched.clear();
   work();
+}
+
+async function count() {
+  try {
+    amounts = await ask("/api/amounts");
+  } catch {
+    for (const row of table.rows) if (!known.has(row.dataset.branch)) row.querySelector(".amount").textContent = "not known";
+  }
+  fill();
 }
 
 async function renew() {
@@ -89,7 +105,8 @@ async function renew() {
   document.querySelector("section.empty")?.remove();
   document.querySelector(".bar").hidden = table.rows.length < 2;
   document.dispatchEvent(new Event("rows-renewed"));
-  fill();
+  fill(); // at once what was known before
+  await count();
 }
 
 let due = null;
@@ -111,4 +128,4 @@ setInterval(() => {
   for (const branch of known.keys()) touched.add(branch); // the age of the last change, in words, has changed
   renew();
 }, 60_000);
-fill();
+count();

@@ -41,6 +41,8 @@ function amounts(added, removed) {
   return [added > 0 ? el("span", { class: "plus" }, `+${shown(added)}`) : "", removed > 0 ? el("span", { class: "minus" }, `\u2212${shown(removed)}`) : ""];
 }
 
+const isGits = (change) => `/${change.key}`.includes("/.git/");
+
 // Hide added and deleted directories, whose files are in the list, and git's own files.
 function worthwhile(changes) {
   const above = new Set();
@@ -49,7 +51,6 @@ function worthwhile(changes) {
     for (let cut = key.lastIndexOf("/"); cut > 0 && !above.has(key.slice(0, cut)); cut = key.lastIndexOf("/", cut - 1)) above.add(key.slice(0, cut));
   }
   const kept = changes.filter((change) => !("AD".includes(change.status) && above.has(change.key)));
-  const isGits = (change) => `/${change.key}`.includes("/.git/");
   return [...kept.filter((change) => !isGits(change)), ...kept.filter(isGits)];
 }
 
@@ -190,8 +191,8 @@ async function start() {
     const index = all.findIndex((change) => change.key === wanted);
     if (index >= 0) open(index);
     else if (!isNarrow()) {
-      const first = all.findIndex((change) => change.status === "M");
-      open(Math.max(0, first));
+      const first = all.findIndex((change) => "MR".includes(change.status) && !isGits(change));
+      open(Math.max(0, first)); // git's own files are the last ones
     }
     list.box.focus({ preventScroll: true });
     if (said.counted) {

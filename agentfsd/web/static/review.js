@@ -9,6 +9,10 @@ import { amounts, card, drawBody, showCounts, showState } from "./review_card.js
 const TOGETHER = 20; // files that are loaded at once
 const AHEAD = "1500px"; // how near to the window they are loaded
 const LINE = 20; // the height of a line, about
+const AROUND = 8; // lines of a file that do not differ and are shown, about
+const MOST_LINES = 500; // a file with more is folded
+const AT_FIRST = 30; // cards that are made before the page is shown
+const AT_ONCE = 100; // cards that are made without a pause later
 const box = document.getElementById("review");
 const cards = document.getElementById("cards");
 const sum = document.getElementById("sum");
@@ -115,6 +119,35 @@ function filled(file, data) {
   drawBody(file, page);
 }
 
+// -- the cards: first those in sight, the rest when there is time
+
+let built = 0; // how many files have one
+
+function build(count) {
+  const made = files.slice(built, built + count);
+  for (const file of made) {
+    file.card = card(file, built++, page);
+    showState(file);
+    estimate(file);
+    near.observe(file.card);
+  }
+  cards.append(...made.map((file) => file.card));
+}
+
+function buildRest() {
+  if (built >= files.length) return;
+  build(AT_ONCE);
+  setTimeout(buildRest);
+}
+
+// Give a card about the height that it will have, so that the scroll bar tells the truth.
+function estimate(file) {
+  const lines = counts[file.change.key];
+  if (file.data || !file.card || !lines) return;
+  showCounts(file, ...lines);
+  file.card.querySelector(".card-body").style.minHeight = `${Math.min(MOST_LINES, lines[0] + lines[1] + AROUND) * LINE}px`;
+}
+
 // -- what a card can ask for
 
 const page = {
@@ -169,6 +202,7 @@ function filter() {
 }
 
 async function show(file) {
+  build(files.length);
   file.card.scrollIntoView({ block: "start" });
   await load([file]);
   file.card.scrollIntoView({ block: "start" });
@@ -194,6 +228,7 @@ const here = () => files.findIndex((file) => file.card === at?.closest(".file-ca
 
 // The next or previous hunk, in the next file that is not folded if this one has no more.
 async function leap(step) {
+  build(files.length);
   const index = here();
   if (index >= 0 && at.isConnected && !files[index].isFolded) {
     const hunks = [...at.closest(".file-card").querySelectorAll(".hunk")];
@@ -245,6 +280,7 @@ function did(outcome) {
   done.hidden = false;
   done.querySelector("span").textContent = outcome.said.join(" ");
   done.querySelector("a").hidden = !outcome.undoable;
+  for (const file of files) file.chosen.clear();
   again();
 }
 
@@ -272,7 +308,7 @@ search.addEventListener("keydown", (event) => {
 
 function drawLayout() {
   layout.textContent = unified ? "Side by side" : "One column";
-  for (const file of files) if (file.data) drawBody(file, page);
+  for (const file of files) if (file.data && file.card) drawBody(file, page);
 }
 
 layout.addEventListener("click", () => {
@@ -305,11 +341,13 @@ async function again() {
   moved.hidden = true;
   quietUntil = performance.now() + 1500;
   await start();
+  build(files.length);
   scrollTo(0, place);
 }
 
 async function start() {
   layout.textContent = unified ? "Side by side" : "One column";
+  for (const button of document.querySelectorAll("#commit, #merge, #take-back")) button.disabled = true; // until it is known what there is
   let said;
   try {
     said = await ask(address("/api/review", { branch }));
@@ -324,12 +362,10 @@ async function start() {
   counts = {};
   git.replaceChildren(...said.git.map((sentence) => el("div", {}, sentence)));
   files = worthwhile(said.changes).map((change) => ({ change, data: null, chosen: new Set(), isViewed: change.key in viewed, isFolded: change.key in viewed, isChanged: false, loading: null }));
-  files.forEach((file, index) => (file.card = card(file, index, page)));
-  cards.replaceChildren(...(files.length ? files.map((file) => file.card) : [nothing()]));
-  for (const file of files) {
-    showState(file);
-    near.observe(file.card);
-  }
+  cards.replaceChildren(...(files.length ? [] : [nothing()]));
+  built = 0;
+  build(AT_FIRST);
+  setTimeout(buildRest, 200);
   sum.replaceChildren(said.what === "nothing" ? "" : said.what);
   isCounted = !files.length;
   filter();
@@ -348,12 +384,7 @@ async function count() {
   }
   const lines = [0, 1].map((side) => Object.values(counts).reduce((total, each) => total + Math.max(0, each[side]), 0));
   sum.append(" ", ...amounts(...lines).flatMap((each) => [each, " "]));
-  for (const file of files) {
-    if (file.data || !counts[file.change.key]) continue;
-    const [added, removed] = counts[file.change.key];
-    showCounts(file, added, removed);
-    file.card.querySelector(".card-body").style.minHeight = `${Math.min(500, added + removed + 8) * LINE}px`;
-  }
+  files.forEach(estimate);
   list.renew(found.length);
 }
 
