@@ -8,6 +8,7 @@ from agentfsd.web.display_text import plural, visible
 MOST_SHOWN = 50  # conflicts that are listed
 _IN_GIT = {"repository", "locked", "under-way"}  # what only git or a person settles: the message says how
 _NOT_IN_FILES = {*_IN_GIT, "history", "executed"}
+_EXECUTED = "Your own programs would run files in this list, or obey them. Read them before you take them, or choose others only."
 
 
 class ShownConflict(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -28,7 +29,7 @@ class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
         said: One or more sentences.
         next: What to do next.
         conflicts: Nothing was done because of them.
-        ways: What can be done about them: what the form says, and the text of its button.
+        ways: What can be done about them: a field of the form, its value, and the text of a button.
         is_nothing: There was nothing to do.
         undoable: Undo takes it back.
     """
@@ -37,7 +38,7 @@ class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
     next: str = ""
     conflicts: list[ShownConflict] = []
     more: int = 0
-    ways: list[tuple[str, str]] = []
+    ways: list[tuple[str, str, str]] = []
     is_nothing: bool = False
     undoable: bool = False
 
@@ -47,7 +48,7 @@ def committed(result: wire.MergeReply, branch: str, *, is_dry: bool, way: str) -
     if result.conflicts:
         kinds = {conflict.kind for conflict in result.conflicts}
         ways = [("merge", "Merge both"), ("force", "Overwrite")] if kinds - _NOT_IN_FILES and not kinds & _IN_GIT else []
-        return _refused(result, branch, [each for each in ways if each[0] != way], _after_commit(kinds, branch))
+        return _refused(result, branch, _ways(ways, way, kinds), _after_commit(kinds, branch))
     into = "the real directory" if result.into.startswith("/") else result.into
     return _done(result, into, f"{visible(branch)} was committed", is_dry=is_dry, undoable=not result.into.startswith("/"))
 
@@ -58,7 +59,7 @@ def merged(result: wire.MergeReply, branch: str, *, is_dry: bool, way: str) -> O
         kinds, into = {conflict.kind for conflict in result.conflicts}, visible(result.into)
         can_decide = not kinds & {*_IN_GIT, "history"} and not kinds <= {"type", "executed"}
         ways = [("theirs", f"Take {visible(branch)}'s"), ("ours", f"Keep {into}'s")] if can_decide else []
-        return _refused(result, branch, [each for each in ways if each[0] != way], _after_merge(kinds, branch, result.into))
+        return _refused(result, branch, _ways(ways, way, kinds), _after_merge(kinds, branch, result.into))
     return _done(result, result.into, f"{visible(branch)} was merged", is_dry=is_dry, undoable=True)
 
 
@@ -69,6 +70,12 @@ def taken_back(branch: str, count: int, *, is_dry: bool) -> Outcome:
         said = f"{visible(branch)} gets back what it was made from, in what you chose of {files}. Its processes see it at once."
         return Outcome(said=[said], undoable=True)
     return Outcome(said=[f"Changes of {files} in {visible(branch)} were taken back."], undoable=True)
+
+
+def _ways(ways: list[tuple[str, str]], tried: str, kinds: set[str]) -> list[tuple[str, str, str]]:
+    """Return what is left to try: *ways*, without the one that was *tried*; and files that are run on the user's side."""
+    left = [("way", value, words) for value, words in ways if value != tried]
+    return [*left, ("hooks", "1", "Take what runs on my side, too")] if "executed" in kinds else left
 
 
 def _done(result: wire.MergeReply, into: str, what: str, *, is_dry: bool, undoable: bool) -> Outcome:
@@ -83,7 +90,7 @@ def _done(result: wire.MergeReply, into: str, what: str, *, is_dry: bool, undoab
     return Outcome(said=said, undoable=undoable)
 
 
-def _refused(result: wire.MergeReply, branch: str, ways: list[tuple[str, str]], advice: str) -> Outcome:
+def _refused(result: wire.MergeReply, branch: str, ways: list[tuple[str, str, str]], advice: str) -> Outcome:
     shown = [
         ShownConflict(
             path=visible(each.path_bytes.decode("utf-8", "surrogateescape")), why=each.message, ours=visible(each.ours.strip()),
@@ -102,16 +109,10 @@ def _after_commit(kinds: set[str], branch: str) -> str:
     if kinds & _IN_GIT:
         return "Settle what the list says of the repository, and commit again."
     if kinds <= {"history"}:
-        return (
-            f"Both sides have commits. `agentfsd commit {branch} --merge` merges both histories; `--as-branches` keeps both."
-        )
-    executed = (
-        f"Your own programs would run some of these files. Look at them first; `agentfsd commit {branch} --hooks` takes them."
-        if "executed" in kinds
-        else ""
-    )
+        return f"Both sides have commits. `agentfsd commit {branch} --merge` merges both histories; `--as-branches` keeps both."
+    executed = _EXECUTED if "executed" in kinds else ""
     if kinds <= {"executed"}:
-        return f"{executed} Or choose the other files only."
+        return executed
     return (
         "The target changed the same files. Merge both: lines that only one side changed are joined. Overwrite: the target's "
         f"changes in these files are lost. Or choose other hunks. {executed}"
@@ -124,8 +125,5 @@ def _after_merge(kinds: set[str], branch: str, into: str) -> str:
     if "history" in kinds:
         return f"Both sides have commits. `agentfsd merge {branch} --into {into}` asks git to join them; `--squash` makes one."
     if kinds <= {"executed"}:
-        return (
-            "Your own programs would run these files. Look at them first; "
-            f"`agentfsd merge {branch} --into {into} --hooks` takes them."
-        )
+        return _EXECUTED
     return f"Both changed the same lines. Decide for one side, choose other hunks, or change {visible(branch)} and merge again."

@@ -95,7 +95,9 @@ class ReviewRoutes:
     # -- what it does. The form says the branch by its id: another one may have its name by now
 
     def commit(self, request: Request) -> Response:
-        """Commit what was chosen, or everything; ``dry`` only asks what that would do. ``way``: what decides conflicts."""
+        """Commit what was chosen, or everything; ``dry`` only asks what that would do. ``way``: what decides conflicts.
+        ``hooks``: also files that programs of the user would run.
+        """
         self._check()
         way, is_dry = _field(request, "way", ""), bool(_field(request, "dry", ""))
         if way not in _WAYS:
@@ -104,12 +106,15 @@ class ReviewRoutes:
             branch = self._branch(client, request)
             picks = _picks(client, request, branch)
             result = client.commit(
-                branch.id, picks.paths, picked=picks.files, dry_run=is_dry, merge=way == "merge", force=way == "force"
-            )
+                branch.id, picks.paths, picked=picks.files, dry_run=is_dry, merge=way == "merge", force=way == "force",
+                hooks=bool(_field(request, "hooks", "")),
+            )  # fmt: skip
         return answer(committed(result, branch.name, is_dry=is_dry, way=way))
 
     def merge(self, request: Request) -> Response:
-        """Merge what was chosen, or everything, into the branch ``into``. ``way``: ours or theirs wins where both changed."""
+        """Merge what was chosen, or everything, into the branch ``into``. ``way``: ours or theirs wins where both
+        changed. ``hooks``: as for a commit.
+        """
         self._check()
         way, is_dry = _field(request, "way", ""), bool(_field(request, "dry", ""))
         if way not in _SIDES:
@@ -118,8 +123,9 @@ class ReviewRoutes:
             branch = self._branch(client, request)
             picks = _picks(client, request, branch)
             result = client.merge(
-                [branch.id], _field(request, "into"), favor=_SIDES[way], dry_run=is_dry, paths=picks.paths, picked=picks.files
-            )
+                [branch.id], _field(request, "into"), favor=_SIDES[way], dry_run=is_dry, paths=picks.paths, picked=picks.files,
+                hooks=bool(_field(request, "hooks", "")),
+            )  # fmt: skip
         return answer(merged(result, branch.name, is_dry=is_dry, way=way))
 
     def take_back(self, request: Request) -> Response:

@@ -46,7 +46,10 @@ def test_person_finds_what_an_agent_changed_and_compares_it(browser: Browser, ad
     go(browser, address, "/")
     row = "[...document.querySelectorAll('tr')].find(row => row.dataset.branch === 'agent-3').innerText"
     assert "6 added" in browser.until(f"{row}.includes('deleted') && {row}")
+    assert browser.run(f"{row}.includes(' changes')")
     browser.click("tr[data-branch='agent-3'] .row-link")
+    browser.until("location.pathname === '/review' && document.querySelector('.diff .was .changed')?.innerText === 'one'")
+    go(browser, address, "/compare?a=&b=agent-3")
     assert browser.until(f"{CHOSEN}") == "app.py"
     browser.until("document.querySelector('.diff .was .changed')?.innerText === 'one'")
     assert browser.until("document.querySelector('.diff td.text.now')?.innerText.trim()") == "def four():"
@@ -123,6 +126,10 @@ def test_comparison_shows_as_much_as_is_asked_for(browser: Browser, address: str
     browser.until("document.querySelector('.diff.unified')")
     browser.click("#layout")
     browser.click("#blanks")
+    mounted.cli("branch create", "renames")
+    mounted.sh("renames", "mv old.txt renamed.txt; git init -q . || mkdir .git; echo x > .git/index")
+    go(browser, address, "/compare?a=&b=renames")
+    assert browser.until(HEAD) == "old.txt \u2192 renamed.txt"  # not a file of git's own
     go(browser, address, "/compare?a=&b=looks")
     browser.until(f"{ROWS}.length === 3")  # the new directory is not one of them
     browser.run(f"[...{ROWS}].find(row => row.innerText.includes('dot.png')).click()")
@@ -171,7 +178,7 @@ def test_narrow_window_shows_everything_without_scrolling_sideways(
 ) -> None:
     browser.look(360, 740, dark=dark)
     for path in ("/", "/compare?a=agent-7&b=agent-3", "/files?ref=agent-3&path=app.py", "/history", "/live", "/restore?ref=good",
-                 "/discard?branch=agent-3", "/undo", "/nothing"):  # fmt: skip
+                 "/discard?branch=agent-3", "/undo", "/review?branch=agent-3", "/nothing"):  # fmt: skip
         go(browser, address, path)
         assert browser.run("document.documentElement.scrollWidth") <= 360, path
         background = browser.run("getComputedStyle(document.body).backgroundColor")
@@ -191,12 +198,15 @@ def test_first_page_follows_what_happens(browser: Browser, address: str, mounted
     browser.until("document.getElementById('state').innerText === 'Listening'")
     mounted.cli("branch create", "late")
     assert "branch-created" in browser.until("document.querySelector('#events tbody tr')?.innerText")
+    browser.look(400, 740)
+    assert browser.run("document.querySelector('#events tbody td:nth-child(3)').offsetWidth") > 20  # who, in a narrow window too
+    browser.look(1280, 800)
     go(browser, address, "/")
     browser.until("document.querySelector('tr[data-branch=late]')")
     browser.click("tr[data-branch=late] input")
     mounted.sh("late", "echo one > one; echo two > two")
     late = "document.querySelector('tr[data-branch=late]')"
-    browser.until(f"{late}.innerText.includes('2 added')")
+    browser.until(f"{late}.innerText.includes('2 changes') && {late}.innerText.includes('2 added')")
     assert browser.run(f"{late}.querySelector('input').checked")
 
 

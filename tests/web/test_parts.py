@@ -37,6 +37,8 @@ def test_changed_line_stands_beside_what_it_became() -> None:
     assert [text for colour, text in row.was or [] if "*" in colour] == ["one"]
     assert [text for colour, text in row.now or [] if "*" in colour] == ["two"]
     assert found.hunks[0].head == "class A:"
+    indented = diff_rows.file_diff(patch("@@ -3,1 +3,1 @@     def one(self):", "-a", "+b"))
+    assert indented.hunks[0].head == "def one(self):"
 
 
 @pytest.mark.parametrize(

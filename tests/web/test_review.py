@@ -17,10 +17,11 @@ sed -i -e 's/^    line 12$/    twelve/' -e 's/^    line 25$/    twenty-five/' -e
 mv 'old name' 'new name'; chmod 755 tool; rm gone; printf 'x\\000y' > blob; seq 600 > numbers; seq 5 > package-lock.json
 printf z > "$(printf 'stray-\\377')"; setfattr -n user.mark -v 1 directory
 """
+ACT, DONE = "document.getElementById('act').innerText", "document.querySelector('#done span').innerText"
 CONTRAST = """(() => {
   const parts = (text) => text.match(/[\\d.]+/g).map(Number);
-  const light = ([red, green, blue]) => [red, green, blue].map((each) => (each /= 255) <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, each, index) => sum + each * [0.2126, 0.7152, 0.0722][index], 0);
+  const linear = (part) => part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  const light = (color) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, index) => sum + weight * linear(color[index] / 255), 0);
   const behind = (element) => {
     for (; element; element = element.parentElement) {
       const color = parts(getComputedStyle(element).backgroundColor);
@@ -116,7 +117,7 @@ def perform(browser: Browser, button: str) -> str:
     browser.click("#perform")
     browser.until("!document.getElementById('act').open && !document.getElementById('done').hidden")
     browser.until("document.querySelector('.file-card .hunk:not(.picked)') || document.querySelector('.empty')")
-    return str(browser.run("document.querySelector('#done span').innerText"))
+    return str(browser.run(DONE))
 
 
 def test_hunks_are_chosen_by_keyboard_and_committed(browser: Browser, address: str, mounted: Mounted) -> None:
@@ -133,6 +134,10 @@ def test_hunks_are_chosen_by_keyboard_and_committed(browser: Browser, address: s
     heads = browser.run(f"[...{card('text.py')}.querySelectorAll('tr.hunk')].map(row => row.textContent.trim())")
     assert [head.endswith("def reviewed():") for head in heads] == [True, True, True]
     assert "\u2423" not in browser.text()
+    lines = f"{card('text.py')}.querySelectorAll('td.num').length"
+    before = browser.run(lines)
+    browser.run(f"void {card('text.py')}.querySelector('.grow').click()")
+    browser.until(f"{lines} > {before}")
     browser.run("void document.querySelector('#list').focus()")
     browser.press("/")
     browser.write("text.py")
@@ -143,10 +148,10 @@ def test_hunks_are_chosen_by_keyboard_and_committed(browser: Browser, address: s
     browser.press("x")
     browser.until("document.getElementById('commit').innerText === 'Commit 1 hunk\u2026'")
     browser.press("c")
-    browser.until("document.getElementById('perform') && document.getElementById('act').innerText.includes('1 change would go into')")
+    assert "1 change would go into the real directory." in browser.until(f"document.getElementById('perform') && {ACT}")
     assert (mounted.lower / "text.py").read_text() == text()
     browser.press("Enter")
-    browser.until("document.querySelector('#done span').innerText.includes('fix was committed into the real directory: 1 change.')")
+    browser.until(f"{DONE}.includes('fix was committed into the real directory: 1 change.')")
     assert (mounted.lower / "text.py").read_text() == text(l25="    twenty-five")
     assert browser.run("document.querySelector('#done a').hidden")  # a commit into the real directory is not undone
     browser.until(f"{card('text.py')}?.querySelectorAll('tr.hunk').length === 2")
@@ -155,7 +160,8 @@ def test_hunks_are_chosen_by_keyboard_and_committed(browser: Browser, address: s
 
 
 def test_files_are_chosen_whole_and_everything_is_committed(browser: Browser, address: str, mounted: Mounted) -> None:
-    branch(mounted, "whole", "chmod 700 tool; echo more >> tool; rm gone; mkdir fresh; echo x > fresh/a; printf z > $(printf 'b-\\377')")
+    script = "chmod 700 tool; echo more >> tool; rm gone; mkdir fresh; echo x > fresh/a; printf z > $(printf 'b-\\377')"
+    branch(mounted, "whole", script)
     review(browser, address, "whole")
     assert browser.until(f"{card('tool')}?.querySelector('.hunk')?.innerText") == "Mode 100644 \u2192 100755"
     for path in ("gone", "b-\\xff"):
@@ -181,7 +187,7 @@ def test_conflict_says_what_to_do_next(browser: Browser, address: str, mounted: 
     (mounted.lower / "both").write_text("".join(f"{line}\n" for line in LINES).replace("line 2\n", "two\n"))
     review(browser, address, "late")
     browser.click("#commit")
-    said = browser.until("document.querySelector('#act [data-way]') && document.getElementById('act').innerText")
+    said = browser.until("document.querySelector('#act [data-way]') && " + ACT)
     assert "1 conflict between late and the real directory: nothing was changed." in said
     assert "Merge both: lines that only one side changed are joined." in said
     browser.click("#act [data-way=merge]")
@@ -198,7 +204,7 @@ def test_file_that_changed_since_is_refused_and_looked_at_again(browser: Browser
     mounted.sh("moving", "echo two > directory/file")
     browser.until("!document.getElementById('moved').hidden")  # the page says so by itself
     browser.click("#commit")
-    said = browser.until("document.getElementById('load-again') && document.getElementById('act').innerText")
+    said = browser.until("document.getElementById('load-again') && " + ACT)
     assert "directory/file was changed since this page showed it. Nothing was changed. Load the page again" in said
     browser.problems[:] = [problem for problem in browser.problems if "/api/review/commit" not in problem]  # the answer 409
     browser.click("#load-again")
@@ -245,7 +251,8 @@ def test_viewed_marks_stay_until_the_file_changes(browser: Browser, address: str
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_width_and_scheme_is_readable(browser: Browser, address: str, mounted: Mounted, dark: bool) -> None:
     if "wide" not in {each["name"] for each in mounted.json("branch list")}:
-        branch(mounted, "wide", CHANGE.replace("rm gone;", "") + "seq -s x 300 > 'a long name that has no end and goes on until it is over'")
+        long = "seq -s x 300 > 'a long name that has no end and goes on until it is over'"
+        branch(mounted, "wide", CHANGE.replace("rm gone;", "") + long)
     for width in (400, 1280, 2560):
         browser.look(width, 900, dark=dark)
         review(browser, address, "wide")
@@ -254,7 +261,7 @@ def test_every_width_and_scheme_is_readable(browser: Browser, address: str, moun
         assert browser.run(CONTRAST) == []
         choose(browser, "text.py", 0)
         browser.press("?")
-        browser.until("document.getElementById('help').open && document.getElementById('help').innerText.includes('Choose the hunk')")
+        browser.until("document.querySelector('#help[open]')?.innerText.includes('Choose the hunk')")
         assert browser.run(CONTRAST) == []
         browser.press("Escape")
 

@@ -52,7 +52,10 @@ function gap(head, count, wide, from, to, line, whole, extra = "") {
     try {
       const found = (await whole()).filter((each) => each.same && each.new >= from && each.new < to);
       if (count > 0 && found.length < count) cell.append(el("span", {}, " The file is too long for that; its link above shows all of it."));
-      else row.replaceWith(...(found.length ? line(found) : []));
+      else if (extra) {
+        row.before(...line(found));
+        cell.querySelector(".grow").remove(); // the heading itself stays
+      } else row.replaceWith(...line(found));
     } catch (error) {
       cell.append(` ${error.message}`);
     }

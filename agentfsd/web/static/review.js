@@ -188,7 +188,7 @@ const page = {
 function row(index) {
   const { change, isViewed, chosen } = found[index];
   const cut = change.path.lastIndexOf("/") + 1;
-  const label = el("span", { class: "label", title: change.path }, el("span", { class: "name" }, change.path.slice(cut)), el("span", { class: "dir" }, cut ? `  ${change.path.slice(0, cut - 1)}` : ""));
+  const label = el("span", { class: "label", title: change.path }, el("span", { class: "name" }, change.path.slice(cut)), el("span", { class: "dir" }, change.was ? `  ← ${change.was}` : "", cut ? `  ${change.path.slice(0, cut - 1)}` : ""));
   const extra = el("span", { class: "extra" }, chosen.size ? el("span", { class: "picked-count", title: `${plural(chosen.size, "hunk")} chosen` }, "●") : "", ...amounts(...(counts[change.key] ?? [])));
   return el("div", { class: `${change.status === "D" ? "gone" : ""} ${isViewed ? "seen" : ""}` }, mark(change.status), label, extra);
 }
@@ -284,7 +284,7 @@ function did(outcome) {
   again();
 }
 
-const act = (path, title, verb, extra, danger = false) => run({ path: `/api/review/${path}`, title, verb, danger, form: form(extra) }, { done: did, again });
+const act = (path, title, verb, extra, danger = false) => (done.hidden = true) && run({ path: `/api/review/${path}`, title, verb, danger, form: form(extra) }, { done: did, again });
 
 function commit() {
   if (document.getElementById("commit").disabled) return;
@@ -363,10 +363,11 @@ async function start() {
   git.replaceChildren(...said.git.map((sentence) => el("div", {}, sentence)));
   files = worthwhile(said.changes).map((change) => ({ change, data: null, chosen: new Set(), isViewed: change.key in viewed, isFolded: change.key in viewed, isChanged: false, loading: null }));
   cards.replaceChildren(...(files.length ? [] : [nothing()]));
+  document.body.classList.toggle("without", !files.length);
   built = 0;
   build(AT_FIRST);
   setTimeout(buildRest, 200);
-  sum.replaceChildren(said.what === "nothing" ? "" : said.what);
+  sum.replaceChildren(files.length ? `${said.what} in ${plural(files.length, "file")}` : "");
   isCounted = !files.length;
   filter();
   tell();

@@ -7,6 +7,8 @@ const title = document.getElementById("act-title");
 const body = document.getElementById("act-body");
 const buttons = document.getElementById("act-buttons");
 
+dialog.addEventListener("close", () => buttons.replaceChildren());
+
 const post = (path, form) => ask(path, { method: "POST", body: new URLSearchParams(form) });
 
 // act: { path, title, verb, form }. Calls done(outcome) after it was done, and again() if the page is out of date.
@@ -34,7 +36,7 @@ export async function run(act, { done, again }) {
       failed(error, again);
     }
   };
-  if (outcome.conflicts?.length) for (const [way, words] of outcome.ways ?? []) made.push(el("button", { type: "button", "data-way": way, onclick: () => run({ ...act, form: { ...act.form, way } }, { done, again }) }, words));
+  if (outcome.conflicts?.length) for (const [field, value, words] of outcome.ways ?? []) made.push(el("button", { type: "button", "data-way": value, onclick: () => run({ ...act, form: { ...act.form, [field]: value } }, { done, again }) }, words));
   else if (!outcome.is_nothing) made.push(el("button", { type: "button", class: act.danger ? "danger" : "primary", id: "perform", onclick: perform }, act.verb));
   buttons.replaceChildren(...made, cancel(outcome.is_nothing || outcome.conflicts?.length ? "Close" : "Leave it as it is"));
   buttons.querySelector("button").focus();

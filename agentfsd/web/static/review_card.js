@@ -3,7 +3,7 @@
 import { drawn } from "./difference.js";
 import { address, el, images, isNarrow, mark, plural } from "./dom.js";
 
-const WHY = { generated: "A generated file", large: "A long difference", binary: "No text" };
+const WHY = { generated: "A generated file", large: "A long difference" }; // why lines are left out
 
 export function amounts(added, removed) {
   const shown = (count) => count.toLocaleString("en");
@@ -60,7 +60,7 @@ export function drawBody(file, page) {
   if (change.executed) made.push(el("p", { class: "note" }, `This file runs on your side: ${change.executed}.`));
   for (const note of data.notes ?? []) made.push(el("p", { class: "note" }, note));
   const hunks = (data.hunks ?? []).map((hunk, n) => ({ rows: [], ...hunk, n }));
-  const lines = hunks.filter((hunk) => hunk.rows.length);
+  const lines = hunks.filter((hunk) => hunk.rows.length).map((hunk) => ({ ...hunk, head: hunk.head || `Line ${lineOf(hunk)}` }));
   for (const hunk of hunks.filter((each) => !each.rows.length)) made.push(el("div", { class: "hunk alone", "data-n": hunk.n }, box(file, hunk, page), el("span", {}, hunk.head || "Some lines")));
   if (data.folded && data.lines && !lines.length) made.push(el("p", { class: "folded-note" }, `${WHY[data.folded]}: ${plural(data.lines, "changed line")}. `, el("button", { type: "button", onclick: () => page.open(file) }, "Show")));
   const layout = { unified: page.unified() || isNarrow() || "AD".includes(change.status), blanks: false };
@@ -77,8 +77,14 @@ export function drawBody(file, page) {
   showState(file);
 }
 
+// The first line of a hunk that differs, in the new version if that has it.
+function lineOf(hunk) {
+  const row = hunk.rows.find((each) => !each.same);
+  return row?.new || row?.old || 1;
+}
+
 function box(file, hunk, page) {
-  const words = hunk.rows.length ? `Choose the hunk at line ${hunk.rows.find((row) => row.new || row.old)?.new || hunk.rows[0]?.old || 1}` : `Choose: ${hunk.head}`;
+  const words = hunk.rows.length ? `Choose the hunk at line ${lineOf(hunk)}` : `Choose: ${hunk.head}`;
   if (!page.writable || file.data.choosable === false) return el("span", { "data-of": hunk.n });
   return el("input", { type: "checkbox", class: "pick", "data-of": hunk.n, "aria-label": `${words} of ${file.change.path}`, onchange: (event) => page.choose(file, hunk.n, event.target.checked) });
 }
