@@ -140,7 +140,7 @@ class ChangeRoutes:
 
     def _check(self) -> None:
         if not self._pages.writable:
-            raise HTTPException(403, "This page only looks; `agentfsd ui --write` offers to restore and to discard.")
+            raise HTTPException(403, "This page only looks; `agentfsd ui --write` offers to commit, merge, restore and discard.")
 
 
 def _field(request: Request, name: str) -> str:

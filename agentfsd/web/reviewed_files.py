@@ -4,6 +4,7 @@ Hunks are computed here and nowhere else: a page names them by number, with the 
 """
 
 import errno
+import hashlib
 import re
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ import msgspec
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
+from agentfs_files.remote_files import RemoteFiles
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.review.hunks import WHOLE_FILE, ChangedFile, Hunk, Picks, joined
 from agentfsd.web.diff_rows import MAX_LINES, Row, heading, hunks_of, notes_of
@@ -77,10 +79,10 @@ def reviewed(client: ControlClient, branch: str, paths: Sequence[str], *, is_ope
     files: list[ReviewedFile] = []
     for path in paths:
         patch = patches.get(_bytes(path))
-        if isinstance(patch, wire.FilePatch):
+        if isinstance(patch, wire.FilePatch) and not _may_be_directory(patch):
             files.append(_reviewed(ChangedFile(patch), is_open=is_open))
         else:
-            files.append(_without_patch(client, branch, path, patch or ""))
+            files.append(_by_path(client, branch, path, patch))
     return files
 
 
@@ -96,8 +98,8 @@ def picks_of(client: ControlClient, branch: str, chosen: Sequence[Chosen]) -> Pi
 
 
 def _picks(client: ControlClient, branch: str, path: str, chosen: Chosen, patch: wire.FilePatch | str | None) -> Picks:
-    if not isinstance(patch, wire.FilePatch):
-        found = _without_patch(client, branch, path, patch or "")
+    if not isinstance(patch, wire.FilePatch) or _may_be_directory(patch):
+        found = _by_path(client, branch, path, patch)
         if found.version != chosen.version or not found.choosable:
             raise _stale(path)
         return Picks([_bytes(path)], [])
@@ -121,7 +123,7 @@ def _patches(client: ControlClient, branch: str, paths: Sequence[bytes]) -> dict
         if exc.code != _TOO_LARGE:
             raise
         if len(paths) == 1:
-            return {paths[0]: f"{exc.message[:1].upper()}{exc.message[1:]}."}
+            return {paths[0]: f"{exc.message}."}
         half = len(paths) // 2
         return {**_patches(client, branch, paths[:half]), **_patches(client, branch, paths[half:])}
     return {patch.path_bytes: patch for patch in found}
@@ -157,22 +159,37 @@ def _hunk(file: ChangedFile, hunk: Hunk, path: str, *, shows: bool) -> ReviewedH
     return ReviewedHunk(kind="lines", head=heading(file.heading(hunk).decode("utf-8", "surrogateescape")), rows=rows)
 
 
-def _without_patch(client: ControlClient, branch: str, path: str, why: str) -> ReviewedFile:
-    """Prepare a path that has no patch: an empty directory, attributes only, or a file that is too large for one."""
+def _may_be_directory(patch: wire.FilePatch) -> bool:
+    """Tell whether a patch is about attributes of something that git does not store."""
+    return patch.status not in ("A", "D") and not patch.old_mode and not patch.new_mode
+
+
+def _by_path(client: ControlClient, branch: str, path: str, patch: wire.FilePatch | str | None) -> ReviewedFile:
+    """Prepare what can only be chosen by its path: a directory, attributes, or a file that is too large for a patch.
+
+    *patch*: with attributes in its note; a text says why there is none.
+    """
     changes = {change.path_bytes: change for change in client.diff(branch, paths=[_bytes(path)], own=True)}
     change = changes.get(_bytes(path))
     if change is None:
         return ReviewedFile(key=key(path), version="", choosable=False, notes=["It does not differ any more."])
-    differs = f"It differs in: {', '.join(change.what)}." if change.what else ""
-    holds = len(changes) > 1 or (change.old_size < 0 and change.new_size < 0 and change.status not in ("A", "D"))
-    notes = [why or differs or "Nothing that lines could show."]
+    differs = f"It differs in: {', '.join(change.what)}." if change.what else "Nothing that lines could show."
+    notes = [patch] if isinstance(patch, str) else notes_of(patch, has_lines=False) if patch is not None else [differs]
+    holds = len(changes) > 1  # its path would mean all of that
     notes += ["Choose what is in this directory, or commit everything."] if holds else []
-    version = f"{change.status}/{change.old_size}/{change.new_size}/{'+'.join(change.what)}"
-    head = _WORDS.get(change.status, "The whole file")
-    hunks = [] if holds else [ReviewedHunk(kind="whole", head=head)]
+    seen = (change.status, change.old_size, change.new_size, change.what, notes, _mtime_ns(client, branch, path))
     return ReviewedFile(
-        key=key(path), version=version, folded="large" if why else "", choosable=not holds, notes=notes, hunks=hunks
+        key=key(path), version=hashlib.sha256(repr(seen).encode()).hexdigest()[:16], choosable=not holds, notes=notes,
+        folded="large" if isinstance(patch, str) else "",
+        hunks=[] if holds else [ReviewedHunk(kind="whole", head=_WORDS.get(change.status, "The whole file"))],
     )  # fmt: skip
+
+
+def _mtime_ns(client: ControlClient, branch: str, path: str) -> int:
+    try:
+        return RemoteFiles(client, branch).stat(path, follow=False).mtime_ns
+    except OSError:
+        return 0  # deleted in the branch
 
 
 def _bytes(path: str) -> bytes:

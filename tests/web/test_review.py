@@ -15,7 +15,7 @@ LINES[0] = "def reviewed():"
 CHANGE = """
 sed -i -e 's/^    line 12$/    twelve/' -e 's/^    line 25$/    twenty-five/' -e '/^    line 38$/d' text.py
 mv 'old name' 'new name'; chmod 755 tool; rm gone; printf 'x\\000y' > blob; seq 600 > numbers; seq 5 > package-lock.json
-printf z > "$(printf 'stray-\\377')"; setfattr -n user.mark -v 1 directory
+printf z > "$(printf 'stray-\\377')"; chmod 700 directory; touch directory/other
 """
 ACT, DONE = "document.getElementById('act').innerText", "document.querySelector('#done span').innerText"
 CONTRAST = """(() => {
@@ -131,6 +131,9 @@ def test_hunks_are_chosen_by_keyboard_and_committed(browser: Browser, address: s
     assert browser.run(f"{card('numbers')}.querySelectorAll('.diff').length") == 0
     browser.run(f"void {card('numbers')}.querySelector('.folded-note button').click()")
     browser.until(f"{card('numbers')}.querySelectorAll('.diff tr').length > 600")
+    assert (
+        browser.run(f"{card('directory')}.querySelectorAll('input.pick').length") == 0
+    )  # its path would mean what is in it, too
     heads = browser.run(f"[...{card('text.py')}.querySelectorAll('tr.hunk')].map(row => row.textContent.trim())")
     assert [head.endswith("def reviewed():") for head in heads] == [True, True, True]
     assert "\u2423" not in browser.text()

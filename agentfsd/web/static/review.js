@@ -198,6 +198,7 @@ const list = new List(document.getElementById("list"), { role: "option", draw: r
 function filter() {
   const wanted = search.value.toLowerCase();
   found = wanted ? files.filter(({ change }) => `${change.path}\n${change.was ?? ""}`.toLowerCase().includes(wanted)) : files;
+  list.box.parentElement.style.setProperty("--files", found.length);
   list.renew(found.length);
 }
 
