@@ -7,6 +7,7 @@ import { run } from "./review_acts.js";
 import { amounts, card, drawBody, showCounts, showState } from "./review_card.js";
 
 const TOGETHER = 20; // files that are loaded at once
+const IN_SIGHT = 5; // files that are loaded first
 const AHEAD = "1500px"; // how near to the window they are loaded
 const LINE = 20; // the height of a line, about
 const AROUND = 8; // lines of a file that do not differ and are shown, about
@@ -79,7 +80,7 @@ async function work() {
   if (busy) return;
   busy = true;
   while (waiting.size) {
-    const batch = [...waiting].slice(0, TOGETHER);
+    const batch = [...waiting].slice(0, files.some((file) => file.data) ? TOGETHER : IN_SIGHT);
     for (const file of batch) waiting.delete(file);
     await load(batch);
   }
