@@ -50,7 +50,7 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     same: bool = False
 
 
-class Hunk(msgspec.Struct, kw_only=True):
+class HunkRows(msgspec.Struct, kw_only=True):
     """A group of changed lines with the lines around them."""
 
     head: str
@@ -66,7 +66,7 @@ class FileDiff(msgspec.Struct, kw_only=True):
     was: str
     added: int
     removed: int
-    hunks: list[Hunk]
+    hunks: list[HunkRows]
     notes: list[str]
 
 
@@ -121,7 +121,7 @@ def notes_of(patch: wire.FilePatch, *, has_lines: bool) -> list[str]:
     return notes
 
 
-def hunks_of(path: str, patch: bytes) -> Iterator[Hunk]:
+def hunks_of(path: str, patch: bytes) -> Iterator[HunkRows]:
     """Prepare the hunks of one file's *patch*, MAX_LINES lines at most. The name in *path* says which language they are in."""
     lines = patch.decode("utf-8", "surrogateescape").split("\n")
     at = shown = 0
@@ -139,7 +139,7 @@ def hunks_of(path: str, patch: bytes) -> Iterator[Hunk]:
             if sign != "\\" and shown < MAX_LINES:  # a backslash begins "No newline at end of file"
                 body.append((sign, text.removesuffix("\r")))
                 shown += 1
-        yield Hunk(head=heading(head[5]), rows=_rows(path, body, old, new))
+        yield HunkRows(head=heading(head[5]), rows=_rows(path, body, old, new))
 
 
 def heading(text: str) -> str:
