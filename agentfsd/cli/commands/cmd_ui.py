@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("session", required=False)
-@click.option("--write", "writable", is_flag=True, help="Offer commit, merge, restore, discard and undo; by default the pages change nothing.")
+@click.option("--write", "writable", is_flag=True, help="Offer commit, merge, restore, discard and undo; else nothing is changed.")
 @click.option("--open", "opening", is_flag=True, help="Open the page in a browser.")
 @click.option("--host", metavar="ADDRESS", help="A loopback address, for a browser that cannot resolve names below localhost.")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="The port; by default a free one.")
@@ -30,7 +30,8 @@ def ui(session: str | None, writable: bool, opening: bool, host: str | None, por
     """Show an overlay in a browser.
 
     The pages show which process works in which branch, all that a branch changed, any two states side by side, the history, and
-    changes as they happen. With --write, hunks are chosen there, and committed, merged or taken back. With SESSION (ID.jsonl or ID.fs.zip), they show the files that an agent's session left.
+    changes as they happen. With --write, hunks are chosen there, and committed, merged or taken back. With SESSION (ID.jsonl or
+    ID.fs.zip), they show the files that an agent's session left.
 
     The command prints an address with a secret token, and serves the pages to this machine only, until Ctrl-C. On any page, the
     key ? lists the keys.
