@@ -116,7 +116,7 @@ def perform(browser: Browser, button: str) -> str:
     browser.click(button)
     browser.click("#perform")
     browser.until("!document.getElementById('act').open && !document.getElementById('done').hidden")
-    browser.until("document.querySelector('.file-card .hunk:not(.picked)') || document.querySelector('.empty')")
+    browser.until("!document.getElementById('cards').inert && document.querySelector('.file-card .hunk, .empty')")
     return str(browser.run(DONE))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("session", required=False)
-@click.option("--write", "writable", is_flag=True, help="Offer commit, merge, restore, discard and undo; else nothing is changed.")
+@click.option("--write", "writable", is_flag=True, help="Offer commit, merge, restore, discard and undo; else nothing changes.")
 @click.option("--open", "opening", is_flag=True, help="Open the page in a browser.")
 @click.option("--host", metavar="ADDRESS", help="A loopback address, for a browser that cannot resolve names below localhost.")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), metavar="PORT", help="The port; by default a free one.")

@@ -342,7 +342,9 @@ async function again() {
   const place = scrollY;
   moved.hidden = true;
   quietUntil = performance.now() + 1500;
+  cards.inert = true; // what is chosen meanwhile would be forgotten
   await start();
+  cards.inert = false;
   build(files.length);
   scrollTo(0, place);
 }
