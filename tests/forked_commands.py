@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests import forked_daemons
+
 _MODULE = "agentfsd.cli.main"
 _ROOT = Path(__file__).parent.parent
 _AT_START = ("PYTHON", "LD_", "LC_", "LANG")  # beginnings of variables that Python or the loader reads when a program starts
@@ -90,7 +92,8 @@ class ForkedCommands:
             self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "tests.forked_commands", str(theirs.fileno())], cwd=_ROOT, pass_fds=[theirs.fileno()],
+                    [sys.executable, "-m", "tests.forked_commands", str(theirs.fileno()), forked_daemons.ROOM], cwd=_ROOT,
+                    pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 )  # fmt: skip
             atexit.register(self._end, self._requests, process)
@@ -187,6 +190,7 @@ def _become(request: _Request, fds: list[int]) -> None:
     time.tzset()
     sys.argv[1:] = request.arguments
     sys.path[0] = request.directory
+    forked_daemons.use()
     runpy.run_module(_MODULE, run_name="__main__", alter_sys=True)
 
 
@@ -196,6 +200,7 @@ def _main() -> None:
     from agentfsd.cli.main import main
 
     list(main.commands.values())  # each is imported when it is first asked for
+    forked_daemons.load()
     del sys.modules[_MODULE]  # each command runs it as its main program
     gc.collect()
     gc.freeze()
