@@ -79,7 +79,7 @@ def _become(arguments: list[str], environment: Mapping[str, str], errors_fd: int
         runpy.run_module(_MODULE, run_name="__main__", alter_sys=True)
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else 0 if exc.code is None else 1
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - as at the end of any Python
         traceback.print_exc()
     atexit._run_exitfuncs()
     os._exit(code)
