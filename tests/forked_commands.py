@@ -8,7 +8,6 @@ import atexit
 import contextlib
 import os
 import pickle
-import runpy
 import select
 import selectors
 import socket
@@ -18,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests import forked_daemons
+from tests import forked_daemons, forked_programs
 
 _MODULE = "agentfsd.cli.main"
 _ROOT = Path(__file__).parent.parent
@@ -191,7 +190,7 @@ def _become(request: _Request, fds: list[int]) -> None:
     sys.argv[1:] = request.arguments
     sys.path[0] = request.directory
     forked_daemons.use()
-    runpy.run_module(_MODULE, run_name="__main__", alter_sys=True)
+    forked_programs.run(_MODULE)
 
 
 def _main() -> None:

@@ -4,20 +4,18 @@ Such a daemon has the session, descriptors, signals, environment, command line a
 keepers after a kill, successors, and `agentfsd` as a program of its own start their daemons in a new Python.
 """
 
-import atexit
 import ctypes
 import fcntl
 import os
-import runpy
 import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Collection, Mapping
 from typing import NoReturn
 
 from agentfsd.process import daemon_process
+from tests import forked_programs
 
 _MODULE = "agentfsd.daemon"
 ROOM = "room for the command line of a daemon".ljust(300, ".")  # an argument of the process that forks
@@ -74,15 +72,7 @@ def _become(arguments: list[str], environment: Mapping[str, str], errors_fd: int
     os.environ.update(environment)
     sys.argv[:], sys.path[:] = arguments[3:], sys.path[1:]
     sys.modules["agentfsd.fuse.branch_locks"]._THIS_DAEMON = time.time_ns()
-    code = 1
-    try:
-        runpy.run_module(_MODULE, run_name="__main__", alter_sys=True)
-    except SystemExit as exc:
-        code = exc.code if isinstance(exc.code, int) else 0 if exc.code is None else 1
-    except BaseException:  # noqa: BLE001 - as at the end of any Python
-        traceback.print_exc()
-    atexit._run_exitfuncs()
-    os._exit(code)
+    forked_programs.run(_MODULE)
 
 
 def _set_streams(errors_fd: int) -> None:
