@@ -17,8 +17,10 @@ from tests.overlays import Opened
 
 _ROOT = Path(__file__).parent.parent
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where we were started in the background, which ignores both
+# Also where we were started in the background or by nohup, which ignore these.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

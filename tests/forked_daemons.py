@@ -1,7 +1,7 @@
 """Starts the daemons of forked commands (tests/forked_commands.py) as forks, too: what takes the time of a start are the imports.
 
-Such a daemon has the session, descriptors, signals, environment, command line and modules of one that is started in a new Python. Services,
-keepers after a kill, successors, and `agentfsd` as a program of its own start their daemons in a new Python.
+Such a daemon has the session, descriptors, signals, environment and command line of one that is started in a new Python.
+Services, keepers after a kill, successors, and `agentfsd` as a program of its own start their daemons in a new Python.
 """
 
 import ctypes

@@ -103,7 +103,7 @@ def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
     for number in range(FILES):
         (real / str(number)).write_text("old")
     made = make_mount(real.parent)
-    made.run("many", sys.executable, "-c", CHANGE, "new", new=True)
+    made.run("many", sys.executable, "-c", CHANGE, "new", new=True, view="overlay")
     made.cli("branch create", "few")
     (made.subtree("few") / "few").write_text("few\n")
     return made
@@ -183,7 +183,7 @@ def test_ctrl_c_in_gc_leaves_the_rest_to_the_next(project: Mounted, start: Start
 
 def test_ctrl_c_in_a_commit_leaves_all_of_it_in_the_real_directory_or_none(project: Mounted, start: Start) -> None:
     for phase, allowed in (("staging", ["old", "staging"]), ("applying", ["applying"])):
-        project.run("many", sys.executable, "-c", CHANGE, phase)
+        project.run("many", sys.executable, "-c", CHANGE, phase, view="overlay")
         terminal = start("commit", "many")
         wait_for((project.state / f"commit.{phase}").exists)
         assert terminal.interrupt() == INTERRUPTED, phase
@@ -212,7 +212,7 @@ def test_ctrl_c_in_a_resume_does_not_stop_it(project: Mounted, start: Start) -> 
 
 
 def test_warnings_of_an_export_come_after_its_progress_bar(
-    project: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
 
@@ -223,7 +223,7 @@ def test_warnings_of_an_export_come_after_its_progress_bar(
 
     monkeypatch.setattr(cmd_export, "progress", bar)
     monkeypatch.setattr(cmd_export, "report_lost", lambda lacking: steps.append("warnings"))
-    done = CliRunner().invoke(main, ["export", "-m", str(project.path), "few", str(tmp_path / "exported")])
+    done = CliRunner().invoke(main, ["export", "-m", str(mounted.path), "main", str(tmp_path / "exported")])
     assert done.exit_code == 0, done.stderr
     assert steps == ["end of the bar", "warnings"]
 
