@@ -9,11 +9,10 @@ _HERE = Path(__file__).parent
 # Beginnings of the paths of tests that mount, start containers or browsers, kill processes, or take seconds.
 SLOW = [
     "cli/", "confinement/", "interpose/", "posix/", "repositories/", "system/", "web/", "handoff/",
-    "client/test_podman", "client/test_aio", "client/test_branch", "client/test_readme", "client/test_spec", "client/test_fsspec",
-    "client/test_mcp", "client/test_session", "client/test_forwarding", "client/test_descriptors", "client/test_archive_branch",
-    "client/test_typed_usage", "client/test_deepagents",
-    "client/test_pydantic_ai", "client/test_upath", "client/test_streaming_memory",
-    "client/test_filesystem_model",
+    "client/branch/", "client/test_podman", "client/test_aio.py", "client/test_branch", "client/test_readme", "client/test_spec",
+    "client/test_fsspec", "client/test_mcp", "client/test_session", "client/test_forwarding", "client/test_descriptors",
+    "client/test_archive_branch", "client/test_typed_usage", "client/test_deepagents", "client/test_pydantic_ai",
+    "client/test_upath", "client/test_streaming_memory", "client/test_filesystem_model",
     "core/test_damage", "core/test_fault_points", "core/test_model", "fuse/test_native_fuzz", "fuse/test_native_model",
     "history/test_faults", "history/test_merge.py", "metadata/test_damage",
     "test_readme", "test_demo", "test_release", "test_bench", "test_docs",
