@@ -110,7 +110,7 @@ def test_a_bound_process_reaches_its_own_branch_only(mounted: Mounted, view: str
         pytest.skip("needs root")
     mains = open_on(mounted, "file31", os.O_RDWR)
     os.set_inheritable(mains, True)
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     ran = mounted.run(
         "agent", sys.executable, "-c", ASK_IN_BRANCH, str(root), str(mounted.state), str(mains), new=True, view=view,
         pass_fds=[mains],
@@ -139,7 +139,7 @@ def test_a_descriptor_handed_to_a_bound_process_grows_no_rights(mounted: Mounted
     (mounted.path / "file33").write_text("of main alone")
     mains = open_on(mounted, "file33", os.O_WRONLY)
     os.set_inheritable(mains, True)
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     ran = mounted.run(
         "agent", sys.executable, "-c", ASK_FOR_MORE, root, str(mounted.state), str(mains), new=True, view="pid", pass_fds=[mains]
     )
@@ -159,7 +159,7 @@ def test_a_descriptor_that_no_request_takes_is_closed_without_stopping_the_mount
     with mmap.mmap(fd, 6) as mapped:
         mapped[:3] = b"map"  # to be written back at each close, by the mount
         command = [sys.executable, "-c", ASK_WITH, str(mounted.state / "control.sock"), str(fd)]
-        asking = subprocess.Popen(command, pass_fds=[fd], cwd=Path(__file__).parents[2])
+        asking = subprocess.Popen(command, pass_fds=[fd], cwd=Path(__file__).parents[3])
         try:
             assert asking.wait(10) == 0
         except subprocess.TimeoutExpired:
@@ -225,7 +225,7 @@ def test_permissions_are_those_of_the_mount(tmp_path: Path) -> None:
     mounted.state.mkdir()
     os.chown(mounted.state, 65534, 65534)
     done = subprocess.run(
-        [sys.executable, "-c", AS_A_USER, str(Path(__file__).parents[2]), str(tmp_path)],
+        [sys.executable, "-c", AS_A_USER, str(Path(__file__).parents[3]), str(tmp_path)],
         capture_output=True, text=True, check=False, user=65534, group=65534, extra_groups=[], cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
