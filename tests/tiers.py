@@ -23,9 +23,9 @@ MOUNTING = {"make_mount", "mounted"}
 
 # What takes longest, in seconds of a worker, longest first: a file is one piece for pytest-xdist.
 LONGEST = [
-    "test_readme.py", "system/test_posix_in_run.py", "system/test_crash.py", "system/test_suites.py",
-    "system/test_shared_branch.py", "system/test_damage.py", "posix/", "system/test_workloads.py",
-    "core/test_fault_points.py", "system/test_two_writers.py", "system/test_commit_crash.py", "history/test_merge.py",
+    "test_readme.py", "system/test_suites.py", "posix/", "system/test_two_writers.py", "system/test_posix_in_run.py",
+    "system/test_shared_branch.py", "cli/test_running.py", "system/test_crash.py", "system/test_workloads.py",
+    "core/test_fault_points.py", "history/test_merge.py", "system/test_damage.py", "system/test_commit_crash.py",
     "confinement/test_escapes.py", "system/", "cli/", "handoff/",
 ]  # fmt: skip
 
