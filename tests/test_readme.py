@@ -190,8 +190,8 @@ def spoiling(script: str, *directories: Path, timeout_s: float = 120) -> str:
 def test_install() -> None:
     """All ways, after each other; `apt` asks nothing.
 
-    Three things only cost time: pip takes what it compiled when the tests were installed, Python's modules are compiled when they are
-    used, and the Debian package is not compressed.
+    Three things only cost time: pip takes what it compiled when the tests were installed, and compiles no Python that nobody
+    uses; the Debian package is not compressed.
     """
     needs_fuse()
     cache = Path(subprocess.run([BIN / "pip", "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip())
