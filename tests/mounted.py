@@ -108,9 +108,9 @@ class Mounted:
     def run(
         self, branch: str, *command: str, new: bool = False, view: str = "namespace", check: bool = True, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """A command in a branch, standing in the mount; ``view``: namespace, pid, or overlay, in which many files cost little."""
+        """A command in a branch, standing in the mount; ``view``: namespace or pid."""
         arguments = ["run", "-m", str(self.path), "-b", branch]
-        arguments += ["--new"] * new + ["--no-namespace"] * (view == "pid") + ["--io", "overlay"] * (view == "overlay")
+        arguments += ["--new"] * new + ["--no-namespace"] * (view == "pid")
         return agentfsd(*arguments, "--", *command, check=check, cwd=self.path, **options)
 
     def sh(self, branch: str, script: str, **options: Any) -> str:

@@ -103,7 +103,7 @@ def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
     for number in range(FILES):
         (real / str(number)).write_text("old")
     made = make_mount(real.parent)
-    made.run("many", sys.executable, "-c", CHANGE, "new", new=True, view="overlay")
+    made.run("many", sys.executable, "-c", CHANGE, "new", new=True)
     made.cli("branch create", "few")
     (made.subtree("few") / "few").write_text("few\n")
     return made
@@ -183,7 +183,7 @@ def test_ctrl_c_in_gc_leaves_the_rest_to_the_next(project: Mounted, start: Start
 
 def test_ctrl_c_in_a_commit_leaves_all_of_it_in_the_real_directory_or_none(project: Mounted, start: Start) -> None:
     for phase, allowed in (("staging", ["old", "staging"]), ("applying", ["applying"])):
-        project.run("many", sys.executable, "-c", CHANGE, phase, view="overlay")
+        project.run("many", sys.executable, "-c", CHANGE, phase)
         terminal = start("commit", "many")
         wait_for((project.state / f"commit.{phase}").exists)
         assert terminal.interrupt() == INTERRUPTED, phase
