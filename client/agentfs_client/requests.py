@@ -1,5 +1,6 @@
-"""The requests that a client can make, except those about single files (wire_file_requests.py) and about states of branches
-(wire_history_requests.py). If a request names no branch, it means the caller's own: the one it is bound to, else "main".
+"""The requests that a client can make, except those about single files (wire_file_requests.py), states of branches
+(wire_history_requests.py) and runs (wire_run_requests.py). If a request names no branch, it means the caller's own: the one it is
+bound to, else "main".
 """
 
 from typing import Literal
