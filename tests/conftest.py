@@ -54,6 +54,14 @@ def _compile() -> None:
         compileall.compile_dir(_ROOT / directory, quiet=2)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick tier does not even import what it leaves out, which takes longer than many of its tests."""
+    is_left_out = (
+        config.getoption("markexpr") == "not slow" and collection_path.suffix == ".py" and tiers.is_slow_file(collection_path)
+    )
+    return True if is_left_out else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Says which tests mount, and lets the files that take longest begin first, so that no worker ends long after the other."""
     if names := rounds.unknown():

@@ -30,21 +30,26 @@ LONGEST = [
 ]  # fmt: skip
 
 
-def _place(item: pytest.Item) -> str:
-    return str(item.path.relative_to(_HERE)) if item.path.is_relative_to(_HERE) else ""
+def _place(path: Path) -> str:
+    return str(path.relative_to(_HERE)) if path.is_relative_to(_HERE) else ""
 
 
 def _is_slow_place(place: str) -> bool:
     return any(place.startswith(slow) for slow in SLOW)
 
 
+def is_slow_file(path: Path) -> bool:
+    """Whether the quick tier has no test of that file."""
+    return _is_slow_place(_place(path))
+
+
 def is_slow(item: pytest.Item) -> bool:
     """Whether *item* is left out of the quick tier."""
-    return _is_slow_place(_place(item)) or not MOUNTING.isdisjoint(getattr(item, "fixturenames", ()))
+    return is_slow_file(item.path) or not MOUNTING.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def weight(item: pytest.Item) -> int:
     """Sort key: the files that take longest come first, then the other slow ones; the quick ones fill what is left at the end."""
-    place = _place(item)
+    place = _place(item.path)
     after = len(LONGEST) if _is_slow_place(place) else len(LONGEST) + 1
     return next((number for number, longest in enumerate(LONGEST) if place.startswith(longest)), after)
