@@ -200,6 +200,20 @@ def test_conflict_says_what_to_do_next(browser: Browser, address: str, mounted: 
     assert ("twenty\n" in both, "two\n" in both) == (True, True)
 
 
+def test_file_that_runs_on_the_users_side_is_taken_only_when_told(browser: Browser, address: str, mounted: Mounted) -> None:
+    branch(mounted, "settings", "mkdir .vscode; echo '{}' > .vscode/settings.json")
+    review(browser, address, "settings")
+    assert "runs on your side" in browser.until(f"{card('.vscode/settings.json')}?.innerText")
+    browser.click("#commit")
+    assert "Your own programs would run files in this list" in browser.until(f"document.querySelector('[data-way]') && {ACT}")
+    assert not browser.run("document.getElementById('perform')")
+    assert not (mounted.lower / ".vscode").exists()
+    browser.click("[data-way='1']")
+    browser.click("#perform")
+    browser.until("!document.getElementById('done').hidden")
+    assert (mounted.lower / ".vscode/settings.json").read_text() == "{}\n"
+
+
 def test_file_that_changed_since_is_refused_and_looked_at_again(browser: Browser, address: str, mounted: Mounted) -> None:
     branch(mounted, "moving", "sed -i 's/line 7$/seven/' 'directory/file' text.py; echo one > directory/file")
     review(browser, address, "moving")
