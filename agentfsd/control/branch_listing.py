@@ -20,7 +20,7 @@ def _wire(services: Services, info: BranchInfo, count: ChangeCount, processes: i
         changed=count.changed, counted=count.counted, repositories=[wire_repository(told) for told in count.repositories],
         last=info.last, last_name=taken.name if taken is not None else "", last_ns=taken.created_ns if taken is not None else 0,
         changed_ns=services.audit.changed.get(info.id, 0) if services.audit is not None else 0,
-        committed_ns=services.overlay.branches.committed_ns(info.id),
+        committed_ns=services.overlay.branches.committed_ns(info.id), worktree=services.overlay.worktrees.directory(info.id),
     )  # fmt: skip
 
 

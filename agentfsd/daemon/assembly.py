@@ -310,7 +310,8 @@ class Daemon:
             assert self.succession is not None
             nursery.start_soon(self.succession.hand_over)
             if self.config.idle_exit_s:
-                nursery.start_soon(self.ending.when_idle, self.config.idle_exit_s, self.server.recent_clients)
+                users = lambda: self.server.recent_clients() + len(self.overlay.worktrees)  # noqa: E731
+                nursery.start_soon(self.ending.when_idle, self.config.idle_exit_s, users)
             nursery.start_soon(self._announce, ready, nursery)
             await self.mount.serve()
             nursery.cancel_scope.cancel()

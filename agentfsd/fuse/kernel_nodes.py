@@ -88,7 +88,10 @@ class DirNode(KernelNode):
 
 
 class VirtualNode(KernelNode):
-    """A node in ``.agentfs``; ``kind`` is ``dir``, ``branches``, ``snapshots``, ``control`` or ``text``."""
+    """A node in ``.agentfs``; ``kind`` is ``dir``, ``branches``, ``snapshots``, ``control``, ``text`` or ``git``.
+
+    ``git`` is the ``.git`` file of a branch that is a worktree: at the root of the branch's view, though it counts as ``.agentfs``'.
+    """
 
     __slots__ = ("children", "kind", "name", "owner", "views")
 

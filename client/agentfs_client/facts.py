@@ -50,7 +50,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``last`` is the id of the newest snapshot in its history, or of the snapshot it was created from, or "". ``last_name`` and
     ``last_ns`` are the name and time of the newest snapshot that was taken of it, "" and 0 if there is none. ``changed_ns`` is
     the time of the last change in the branch, 0 if it is not known, and ``committed_ns`` that of its last commit into the real
-    directory, 0 if there was none.
+    directory, 0 if there was none. ``worktree`` is git's directory of the linked worktree that the branch is, or "".
     """
 
     name: str
@@ -66,6 +66,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     last_ns: int = 0
     changed_ns: int = 0
     committed_ns: int = 0
+    worktree: str = ""
 
 
 class BranchSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -85,6 +85,16 @@ class BranchRename(Request, frozen=True, kw_only=True, tag="branch.rename"):
     new_name: str
 
 
+class BranchWorktree(Request, frozen=True, kw_only=True, tag="branch.worktree"):
+    """Have the mount show a ``.git`` file at the root of ``.agentfs/branches/NAME`` that leads to git's directory of a worktree.
+
+    ``directory`` is that directory's absolute path; "": the branch is no worktree any more, and shows its own ``.git``.
+    """
+
+    ref: str
+    directory: str
+
+
 class BranchDelete(Request, frozen=True, kw_only=True, tag="branch.delete"):
     ref: str
 
