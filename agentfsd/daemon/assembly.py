@@ -25,6 +25,7 @@ from agentfsd.asking.questions import Questions
 from agentfsd.binding.binding_records import BindingRecords
 from agentfsd.binding.table import Bindings
 from agentfsd.control.control_file import ControlFile
+from agentfsd.control.overlap_watch import OverlapWatch
 from agentfsd.control.control_socket import ControlSocketServer, listen
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.handler_services import Services
@@ -153,6 +154,8 @@ class Daemon:
             runs=self.overlays,
             open_view=RunViews(self.mount.runs, self.overlays, prefers_overlays=config.hidden and os.geteuid() == 0).open,
         )
+        self.overlap_watch = OverlapWatch(self.overlay)
+        self.service.services = replace(self.service.services, overlaps=self.overlap_watch)
         self.mount.connections.questions = self.questions
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self.observation = Observation(
@@ -304,6 +307,7 @@ class Daemon:
             if self.held.backstore.persistent:
                 nursery.start_soon(Maintenance(self.store, self.overlay, self.held.place).run)
             nursery.start_soon(self.observation.run)
+            nursery.start_soon(self.overlap_watch.run)
             nursery.start_soon(self._follow_lower)
             nursery.start_soon(self.overlays.follow_lower)
             nursery.start_soon(self.ending.unmount_when_asked)

@@ -17,6 +17,10 @@ class Status(Request, frozen=True, kw_only=True, tag="status"):
     pass
 
 
+class OverlapsList(Request, frozen=True, kw_only=True, tag="overlaps"):
+    """Ask which paths several branches have changed."""
+
+
 class Capabilities(Request, frozen=True, kw_only=True, tag="capabilities"):
     pass
 
