@@ -2,10 +2,11 @@
 
 import logging
 import sqlite3
+import time
+from collections.abc import Generator
 
 import trio
 
-from agentfsd.control.cooperative import drive
 from agentfsd.core.branch_events import BranchEvent
 from agentfsd.core.overlay import Overlay
 from agentfsd.history.overlaps import News, Overlaps
@@ -13,6 +14,7 @@ from agentfsd.history.overlaps import News, Overlaps
 log = logging.getLogger(__name__)
 
 _EVERY_S = 0.25
+_SLICE_S, _REST_S = 0.002, 0.004  # of work, and between two slices of it: requests come first
 _LOOK_EVERY = 8  # rounds
 _PATIENCE_S = 2.0  # that a request has for comparisons under way
 
@@ -27,39 +29,60 @@ class OverlapWatch:
     def __init__(self, overlay: Overlay) -> None:
         self._overlay, self.overlaps = overlay, Overlaps(overlay)
         self._turn = trio.Lock()
+        self._awaited = 0  # requests that wait
         self._is_first = True
+        self._news = trio.Event()
 
     async def run(self) -> None:
         """Follow until cancelled. What there was at the start is no news."""
         rounds = 0
         while True:
-            await trio.sleep(_EVERY_S)
+            self._news = trio.Event()
+            with trio.move_on_after(_EVERY_S):
+                await self._news.wait()
             rounds += 1
             try:
                 if self.overlaps.is_behind:
                     await self._update()
                 elif not rounds % _LOOK_EVERY:
                     async with self._turn:
-                        self._tell(await drive(self.overlaps.look_again()))
+                        self._tell(await self._drive(self.overlaps.look_again()))
             except (OSError, sqlite3.Error) as exc:  # a content that is lost, for example
                 log.debug("overlaps are looked at again later: %s", exc)
 
     async def catch_up(self) -> bool:
         """Compare what was changed until now. Return False if that takes too long: it goes on in the background."""
-        with trio.move_on_after(_PATIENCE_S):
-            async with self._turn:
-                pass
-            if self.overlaps.is_behind:
-                await self._update()
+        ends = trio.current_time() + _PATIENCE_S
+        self._awaited += 1
+        try:
+            while (self.overlaps.is_behind or self._turn.locked()) and trio.current_time() < ends:
+                await trio.sleep(_REST_S)
+                if not self._turn.locked():
+                    self._news.set()
+        finally:
+            self._awaited -= 1
         return not self.overlaps.is_behind and not self._turn.locked()
+
+    async def _drive(self, steps: Generator[object, None, list[News]]) -> list[News]:
+        """Run steps to their end, a little at a time."""
+        try:
+            while True:
+                ends = time.monotonic() + _SLICE_S
+                while time.monotonic() < ends:
+                    next(steps)
+                await trio.sleep(0 if self._awaited else _REST_S)
+        except StopIteration as end:
+            news: list[News] = end.value
+            return news
+        finally:
+            steps.close()
 
     async def _update(self) -> None:
         async with self._turn:
-            with trio.CancelScope(shield=True):  # half an update would be lost
-                news = await drive(self.overlaps.update())
-            if not self._is_first:
-                self._tell(news)
-            self._is_first = False
+            news = await self._drive(self.overlaps.update())
+        if not self._is_first:
+            self._tell(news)
+        self._is_first = False
 
     def _tell(self, news: list[News]) -> None:
         for one in news:

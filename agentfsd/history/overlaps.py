@@ -183,18 +183,16 @@ class _Comparison(ExitStack):
         """Return the overlap of a path among some branches; None if less than two of them have changed it. One atomic step."""
         branches = [branch_id for branch_id in sorted(candidates) if self._overlay.refs.exists(branch_id)]
         changes = dict[tuple[int, str], EntryPair | None]()
-        sharing, clash = set[str](), (("", ""), "")
+        sharing, between, kind = set[str](), tuple[str, ...](), ""
         for one, other in _pairs(branches):
             base = self._base(one, other)
             ours, theirs = (self._change(changes, base, branch_id, path) for branch_id in (one, other))
-            kind = None if ours is None or theirs is None else _decide(path, ours, theirs)
-            if kind is not None:
-                sharing |= {one, other}
-                if kind and not clash[1]:
-                    clash = (one, other), kind
-        if not sharing:
-            return None
-        return Overlap(tuple(sorted(sharing)), clash[0] if clash[1] else (), clash[1])
+            if ours is None or theirs is None or (_is_directory(ours) and _is_directory(theirs)):
+                continue
+            sharing |= {one, other}
+            if not kind and (kind := _decide(path, ours, theirs)):
+                between = one, other
+        return Overlap(tuple(sorted(sharing)), between, kind) if sharing else None
 
     def _base(self, one: str, other: str) -> int:
         """Return the layer that two branches have in common, as a merge finds it."""
@@ -233,10 +231,8 @@ def _change(base: Tree, tree: Tree, path: bytes) -> EntryPair | None:
     return EntryPair(path, at(base, path), here, ()) if here is not None and here.is_dir else None
 
 
-def _decide(path: bytes, ours: EntryPair, theirs: EntryPair) -> str | None:
-    """Return the kind of conflict that merging two changes of a path would be; "": it would be none. None: nothing is shared."""
-    if _is_directory(ours) and _is_directory(theirs):
-        return None
+def _decide(path: bytes, ours: EntryPair, theirs: EntryPair) -> str:
+    """Return the kind of conflict that merging two changes of a path would be; "" if it would be none."""
     if (ours.new is None and _is_directory(theirs)) or (theirs.new is None and _is_directory(ours)):
         return "modify/delete"
     merger = PathMerger(Rules(), {path: ours}, {path: theirs}, ("ours", "theirs"))
