@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 _EVERY_S = 0.25
 _SLICE_S, _REST_S = 0.002, 0.004  # of work, and between two slices of it: requests come first
 _LOOK_EVERY = 8  # rounds
-_PATIENCE_S = 2.0  # that a request has for comparisons under way
+_PATIENCE_S = 0.5  # that a request has for comparisons under way
 
 
 class OverlapWatch:

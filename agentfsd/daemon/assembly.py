@@ -25,10 +25,10 @@ from agentfsd.asking.questions import Questions
 from agentfsd.binding.binding_records import BindingRecords
 from agentfsd.binding.table import Bindings
 from agentfsd.control.control_file import ControlFile
-from agentfsd.control.overlap_watch import OverlapWatch
 from agentfsd.control.control_socket import ControlSocketServer, listen
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.handler_services import Services
+from agentfsd.control.overlap_watch import OverlapWatch
 from agentfsd.control.service import ControlService
 from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
@@ -314,8 +314,11 @@ class Daemon:
             assert self.succession is not None
             nursery.start_soon(self.succession.hand_over)
             if self.config.idle_exit_s:
-                users = lambda: self.server.recent_clients() + len(self.overlay.worktrees)  # noqa: E731
-                nursery.start_soon(self.ending.when_idle, self.config.idle_exit_s, users)
+                nursery.start_soon(
+                    self.ending.when_idle,
+                    self.config.idle_exit_s,
+                    lambda: self.server.recent_clients() + len(self.overlay.worktrees),  # those are paths that others know
+                )
             nursery.start_soon(self._announce, ready, nursery)
             await self.mount.serve()
             nursery.cancel_scope.cancel()

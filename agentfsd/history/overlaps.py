@@ -202,9 +202,7 @@ class _Comparison(ExitStack):
             self._bases[heads] = self._overlay.layers.common(heads[:1], heads[1])
         return self._bases[heads]
 
-    def _change(
-        self, known: dict[tuple[int, str], EntryPair | None], base: int, branch_id: str, path: bytes
-    ) -> EntryPair | None:
+    def _change(self, known: dict[tuple[int, str], EntryPair | None], base: int, branch_id: str, path: bytes) -> EntryPair | None:
         place = base, branch_id
         if place not in known:
             if base not in self._trees:
@@ -220,9 +218,10 @@ def _pairs(branches: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _change(base: Tree, tree: Tree, path: bytes) -> EntryPair | None:
-    """Return what a branch has changed at a path; of a directory only that it was removed, or replaced or made in place of a file.
+    """Return what a branch has changed at a path.
 
-    A directory below which the branch has changed something counts as changed if another one removed it: see _decide().
+    A directory that is there counts as changed, too: the branch has touched something below it, which conflicts with a removal of
+    the directory. See _decide().
     """
     pair = next((found for found in tree_diff.pairs_at(base, tree, [path]) if found is not None and found.path == path), None)
     if pair is not None and not tree_diff.only_lower_moved(pair):

@@ -1,7 +1,7 @@
 """Which paths each branch may have changed, kept up to date from the rows that are written.
 
-A path counts as touched as soon as a row about it was written, also if the branch shows there what it showed before: whoever needs
-to know compares. So a write costs one entry in a set, and a branch is read as a whole only after its state was replaced.
+A path counts as touched as soon as a row about it was written, also if the branch shows there what it showed before: whoever
+needs to know compares. So a write costs one entry in a set, and a branch is read as a whole only after its state was replaced.
 """
 
 from collections.abc import Generator, Iterable, Iterator

@@ -5,8 +5,8 @@ from typing import NamedTuple
 WHITEOUT = 0  # stands in place of an inode number in a row of dentry
 
 Touch = tuple[int, int, bytes, int]
-"""A row that was written: (layer, directory, name, child) of a name, WHITEOUT for one that is gone; (layer, inode, b"", 0) of what is
-no directory."""
+"""A row that was written: (layer, directory, name, child) of a name, WHITEOUT for one that is gone; (layer, inode, b"", 0) of
+what is no directory."""
 
 
 def is_whiteout(child: int | None) -> bool:

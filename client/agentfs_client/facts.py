@@ -50,9 +50,9 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``last`` is the id of the newest snapshot in its history, or of the snapshot it was created from, or "". ``last_name`` and
     ``last_ns`` are the name and time of the newest snapshot that was taken of it, "" and 0 if there is none. ``changed_ns`` is
     the time of the last change in the branch, 0 if it is not known, and ``committed_ns`` that of its last commit into the real
-    directory, 0 if there was none. ``worktree`` is git's directory of the linked worktree that the branch is, or "".
-    ``overlaps`` is the number of paths that other branches have changed, too, and ``conflicts`` how many of them would conflict in
-    a merge; both are 0 for bound processes.
+    directory, 0 if there was none. ``worktree`` is git's directory of the linked worktree that the branch is, or "". ``overlaps``
+    is the number of paths that other branches have changed, too, and ``conflicts`` how many of them would conflict in a merge;
+    both are 0 for bound processes.
     """
 
     name: str

@@ -87,9 +87,11 @@ def test_a_commit_is_in_the_repository_at_once_and_its_files_in_the_branch_only(
 
 def test_the_git_file_is_no_change_and_cannot_be_replaced(repository: Mounted) -> None:
     path = add(repository.lower, "fix")
-    for attempt in (lambda: (path / ".git").unlink(), lambda: (path / ".git").rename(path / "x"), lambda: (path / ".git").mkdir()):
-        with pytest.raises(OSError, match="exists|permitted"):
+    link = path / ".git"
+    for attempt in (link.unlink, link.mkdir, lambda: link.rename(path / "x"), lambda: link.write_text("gitdir: /elsewhere\n")):
+        with pytest.raises(OSError, match=r"exists|denied|permitted"):
             attempt()
+    assert link.read_text().endswith("/.git/worktrees/fix\n")
     assert repository.json("diff", "fix")["changes"] == []
     repository.cli("commit", "fix")
     assert (repository.lower / ".git").is_dir()

@@ -1,7 +1,7 @@
 """The hooks by which a harness has a worktree made and removed: `agentfsd hook worktree-create` and `worktree-remove`.
 
-Source: the hooks WorktreeCreate and WorktreeRemove in the reference of Claude Code. A harness uses the last line of standard output
-as the path, and takes any exit code but 0 for a failure.
+Source: the hooks WorktreeCreate and WorktreeRemove in the reference of Claude Code. A harness uses the last line of standard
+output as the path, and takes any exit code but 0 for a failure.
 """
 
 import os

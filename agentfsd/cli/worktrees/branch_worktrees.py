@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from agentfs_client import locate, wire
+from agentfs_client import locate, registry, wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotFoundError
 from agentfsd.cli.command_base import Failure, converse, refusals
@@ -109,7 +109,7 @@ def _mount_for(directory: str, named: str | None, repository: Repository | None)
     """Return the mount of the workspace; start a hidden one for the repository, or the directory, if there is none."""
     if named is not None or os.environ.get(locate.MOUNT_VARIABLE):
         return mount_finder.find(named, revive=True)
-    found = mount_finder.around(os.path.realpath(directory), locate.live_daemons(), revive=True)
+    found = mount_finder.around(os.path.realpath(directory), registry.live_daemons(), revive=True)
     if found is not None:
         return found
     lower = repository.top if repository is not None else os.path.realpath(directory)
