@@ -93,9 +93,7 @@ class TouchedPaths:
             for inodes in layer_rows.files_in(store, layer):
                 yield [(layer, number, b"", 0) for number in inodes]
 
-    def _read(
-        self, branch_id: str, some: Iterable[list[Touch]], found: dict[str, set[bytes]]
-    ) -> Generator[Progress, None, None]:
+    def _read(self, branch_id: str, some: Iterable[list[Touch]], found: dict[str, set[bytes]]) -> Generator[Progress, None, None]:
         """Enter the paths of rows into what is known of a branch, and into *found*."""
         places, named = dict[int, list[bytes]](), set[int]()
         for touches in some:

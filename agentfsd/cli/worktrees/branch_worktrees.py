@@ -12,7 +12,7 @@ from agentfs_client.errors import AgentFSError, NotFoundError
 from agentfsd.cli.command_base import Failure, converse, refusals
 from agentfsd.cli.connect import daemon_start, mount_finder
 from agentfsd.cli.worktrees import git_registration
-from agentfsd.cli.worktrees.git_registration import Repository
+from agentfsd.cli.worktrees.git_registration import WorkingTree
 from agentfsd.state import state_directory
 from agentfsd.types import CONTROL_DIR
 
@@ -87,7 +87,7 @@ def add(directory: str, named: str | None, wish: Wish) -> Worktree:
         return _registered(daemon, repository, wish, Worktree(name, path, "", git_branch))
 
 
-def _registered(daemon: ControlClient, repository: Repository, wish: Wish, made: Worktree) -> Worktree:
+def _registered(daemon: ControlClient, repository: WorkingTree, wish: Wish, made: Worktree) -> Worktree:
     """Make a new branch known to git; discard it again if that fails."""
     reason = f"branch {made.name} of agentfsd, which removes it: agentfsd worktree remove {made.name}"
     goes_on, directory = git_registration.has_branch(repository, made.git_branch), ""
@@ -105,7 +105,7 @@ def _registered(daemon: ControlClient, repository: Repository, wish: Wish, made:
     return Worktree(made.name, made.path, directory, made.git_branch)
 
 
-def _mount_for(directory: str, named: str | None, repository: Repository | None) -> locate.Mount:
+def _mount_for(directory: str, named: str | None, repository: WorkingTree | None) -> locate.Mount:
     """Return the mount of the workspace; start a hidden one for the repository, or the directory, if there is none."""
     if named is not None or os.environ.get(locate.MOUNT_VARIABLE):
         return mount_finder.find(named, revive=True)
@@ -117,7 +117,7 @@ def _mount_for(directory: str, named: str | None, repository: Repository | None)
     return locate.Mount(record.mountpoint, record)
 
 
-def _starting_point(mount: locate.Mount, repository: Repository | None) -> str | None:
+def _starting_point(mount: locate.Mount, repository: WorkingTree | None) -> str | None:
     """Return the branch in whose view the repository was found; None for main.
 
     Raises:
@@ -152,7 +152,7 @@ def _free(name: str, taken: dict[str, wire.Branch]) -> str:
     return found
 
 
-def _same(mount: locate.Mount, found: wire.Branch, repository: Repository | None, git_branch: str) -> Worktree | None:
+def _same(mount: locate.Mount, found: wire.Branch, repository: WorkingTree | None, git_branch: str) -> Worktree | None:
     """Return the worktree that a branch is, if it is of that repository and was made for that branch of git."""
     place = Worktree(found.name, _path(mount, found.name), found.worktree, git_registration.checked_out(found.worktree))
     if repository is None:

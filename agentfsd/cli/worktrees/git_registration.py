@@ -22,8 +22,8 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Repository:
-    """A repository, as git sees it from one of its working trees.
+class WorkingTree:
+    """A working tree of a repository, as git sees it.
 
     Attributes:
         top: The top of that working tree.
@@ -36,7 +36,7 @@ class Repository:
     common: str
 
 
-def find(directory: str) -> Repository | None:
+def find(directory: str) -> WorkingTree | None:
     """Return the repository that holds a directory; None if there is none, or it has no working tree there.
 
     Raises:
@@ -46,13 +46,13 @@ def find(directory: str) -> Repository | None:
     done = _git(directory, *asked)
     lines = done.stdout.splitlines()
     if done.returncode == 0 and len(lines) == len(asked) - 2:
-        return Repository(*lines)
+        return WorkingTree(*lines)
     if done.returncode == 0 or "not a git repository" in done.stderr or "must be run in a work tree" in done.stderr:
         return None
     raise _failed("git cannot read the repository", done)
 
 
-def register(repository: Repository, place: str, branch: str, commit: str, reason: str) -> str:
+def register(repository: WorkingTree, place: str, branch: str, commit: str, reason: str) -> str:
     """Make *place* a linked worktree on a branch of git; nothing is written there.
 
     The new worktree gets a copy of the index of the one that *repository* was found from.
@@ -117,7 +117,7 @@ def delete_merged(common: str, branch: str) -> bool:
     return _git("/", "--git-dir", common, "branch", "--quiet", "-d", "--", branch).returncode == 0
 
 
-def has_branch(repository: Repository, branch: str) -> bool:
+def has_branch(repository: WorkingTree, branch: str) -> bool:
     """Return whether the repository has a branch of that name."""
     return _git(repository.top, "show-ref", "--verify", "--quiet", f"refs/heads/{branch}").returncode == 0
 
