@@ -155,6 +155,8 @@ def test_removing_one_keeps_its_commits(repository: Mounted) -> None:
     (path / "new").write_text("work")
     git(path, "add", "new")
     git(path, "commit", "-q", "-m", "second")
+    add(repository.lower, "feature/other")
+    repository.cli("worktree remove", "feature/other")
     assert "the git branch fix" in agentfsd("worktree", "remove", str(path)).stdout
     assert git(repository.lower, "log", "-1", "--format=%s", "fix") == "second"
     again = add(repository.lower, "fix")

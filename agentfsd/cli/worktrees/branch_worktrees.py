@@ -189,7 +189,7 @@ def remove(named: str | None, name: str, *, force: bool, keep_branch: bool) -> s
 
     Args:
         named: The mount; None: the one of the current directory.
-        name: The branch.
+        name: The branch, or the branch of git that is checked out in it.
         force: Also if something is not committed.
         keep_branch: Keep the branch of git, also if all its commits are in another one.
 
@@ -198,7 +198,7 @@ def remove(named: str | None, name: str, *, force: bool, keep_branch: bool) -> s
     """
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
     with daemon:
-        found = daemon.show_branch(name)
+        found = daemon.show_branch(_meant(daemon, name))
         if not found.worktree and git_registration.find(_path(mount, found.name)) is not None:
             raise Failure(f"branch {found.name!r} is no worktree", f"`agentfsd discard {found.name}` deletes a branch")
         path, common = _path(mount, found.name), git_registration.common_of(found.worktree) if found.worktree else ""
@@ -216,6 +216,15 @@ def remove(named: str | None, name: str, *, force: bool, keep_branch: bool) -> s
         if git_branch and not keep_branch and not git_registration.delete_merged(common, git_branch):
             said += f"; its commits are in the git branch {git_branch}"
     return said
+
+
+def _meant(daemon: ControlClient, name: str) -> str:
+    """Return the branch that somebody means who names it, or what is checked out in it."""
+    branches = {branch.name: branch for branch in daemon.list_branches(count=False)}
+    if name in branches:
+        return name
+    checked_out = (each.name for each in branches.values() if each.worktree and git_registration.checked_out(each.worktree) == name)
+    return next(checked_out, name)
 
 
 def _check_clean(name: str, path: str) -> None:
