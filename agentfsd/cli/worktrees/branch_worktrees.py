@@ -223,7 +223,9 @@ def _meant(daemon: ControlClient, name: str) -> str:
     branches = {branch.name: branch for branch in daemon.list_branches(count=False)}
     if name in branches:
         return name
-    checked_out = (each.name for each in branches.values() if each.worktree and git_registration.checked_out(each.worktree) == name)
+    checked_out = (
+        each.name for each in branches.values() if each.worktree and git_registration.checked_out(each.worktree) == name
+    )
     return next(checked_out, name)
 
 
