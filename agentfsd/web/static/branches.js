@@ -24,7 +24,9 @@ function show(row) {
   const parts = found ? [["plus", found.added, "added"], ["tilde", found.modified, "modified"], ["minus", found.deleted, "deleted"]].filter(([, number]) => number) : [];
   const kinds = parts.map(([kind, number, word]) => el("span", { class: kind }, `${number.toLocaleString("en")} ${word}`));
   const git = (found ?? amount).git.map((sentence) => el("small", { class: "muted git" }, sentence));
-  row.querySelector(".amount").replaceChildren(words, kinds.length ? el("small", { class: "counts kinds" }, ...kinds) : "", ...git);
+  const what = row.querySelector(".amount .what");
+  what.classList.remove("muted");
+  what.replaceChildren(words, kinds.length ? el("small", { class: "counts kinds" }, ...kinds) : "", ...git);
   if (found?.when) row.querySelector(".when").textContent = found.when;
 }
 
@@ -87,7 +89,7 @@ async function count() {
   try {
     amounts = await ask("/api/amounts");
   } catch {
-    for (const row of table.rows) if (!known.has(row.dataset.branch)) row.querySelector(".amount").textContent = "not known";
+    for (const row of table.rows) if (!known.has(row.dataset.branch)) row.querySelector(".amount .what").textContent = "not known";
   }
   fill();
 }
