@@ -44,10 +44,11 @@ class BranchWorkspace:
 
     Args:
         filesystem: The branch. close() closes it.
+        options: Options of `agentfsd run` for every command.
     """
 
-    def __init__(self, filesystem: BranchFilesystem) -> None:
-        self.filesystem = filesystem
+    def __init__(self, filesystem: BranchFilesystem, options: Sequence[str] = ()) -> None:
+        self.filesystem, self.options = filesystem, tuple(options)
         self._one_at_a_time = threading.RLock()
 
     @classmethod
@@ -58,6 +59,7 @@ class BranchWorkspace:
         branch: str | None = None,
         source: str | None = None,
         limits: Limits = SYSTEM_LIMITS,
+        options: Sequence[str] = (),
     ) -> "BranchWorkspace":
         """Open a branch of a mount, and create it if it is missing.
 
@@ -66,12 +68,13 @@ class BranchWorkspace:
             branch: The name; None for a new branch with a name of its own.
             source: The ref that a new branch is created from; None means the present ``main``.
             limits: For names and paths.
+            options: Options of `agentfsd run` for every command.
 
         Raises:
             AgentFSError: There is no such mount or source, or the daemon cannot be reached.
         """
         name = f"agent-{secrets.token_hex(4)}" if branch is None else branch
-        return cls(BranchFilesystem(name, mount=mount, create=True, source=source, limits=limits))
+        return cls(BranchFilesystem(name, mount=mount, create=True, source=source, limits=limits), options)
 
     def close(self) -> None:
         """Close the file system. The branch stays."""
@@ -115,7 +118,7 @@ class BranchWorkspace:
         """
         if directory is not None:
             argv = ["sh", "-c", _IN_DIRECTORY, "sh", os.path.join(self.root, directory), *argv]
-        return run_in_branch(self.filesystem, argv)
+        return run_in_branch(self.filesystem, argv, self.options)
 
     def run(
         self,
