@@ -19,7 +19,7 @@ from tests.containers import root_file_system
 from tests.mounted import Mounted, needs_fuse, needs_root
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:harbor")  # of what it does itself
-KIND = "agentfs_files.integrations.harbor:AgentFSEnvironment"
+KIND = "agentfs_files.integrations.harbor:AgentFSTrialEnvironment"
 SOLVE = """#!/bin/sh
 echo solved > /workspace/answer
 echo $COLOUR > /workspace/colour

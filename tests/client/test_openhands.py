@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENHANDS_SUPPRESS_BANNER": "1"}  # no network
+os.environ.update(SETTINGS)
 pytest.importorskip("openhands.sdk", reason="openhands-sdk is not installed, needs Python 3.12: pip install 'agentfsd[openhands]'")
 
-from agentfs_files.integrations.openhands import AgentFSWorkspace
+from agentfs_files.integrations.openhands import AgentFSLocalWorkspace
 from tests.mounted import Mounted, needs_fuse
 
-SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENHANDS_SUPPRESS_BANNER": "1"}  # no network
 CONVERSATION = """
     import json, sys
     from openhands.sdk import Agent, Conversation, Tool
@@ -23,7 +24,7 @@ CONVERSATION = """
     from openhands.tools.file_editor import FileEditorTool
     from openhands.tools.terminal import TerminalTool
 
-    from agentfs_files.integrations.openhands import AgentFSWorkspace
+    from agentfs_files.integrations.openhands import AgentFSLocalWorkspace
 
     mount = sys.argv[1]
     calls = [
@@ -41,7 +42,7 @@ CONVERSATION = """
     ]
     llm = TestLLM.from_messages([*answers, Message(role="assistant", content=[TextContent(text="done")])])
     agent = Agent(llm=llm, tools=[Tool(name=TerminalTool.name, params={"terminal_type": "subprocess"}), Tool(name=FileEditorTool.name)])
-    with AgentFSWorkspace(mount=mount, branch="conversation") as workspace:
+    with AgentFSLocalWorkspace(mount=mount, branch="conversation") as workspace:
         conversation = Conversation(agent, workspace=workspace, visualizer=None)
         conversation.send_message("go")
         conversation.run()
@@ -51,12 +52,12 @@ CONVERSATION = """
 """
 IN_ANOTHER = """
     import sys
-    from agentfs_files.integrations.openhands import AgentFSWorkspace
+    from agentfs_files.integrations.openhands import AgentFSLocalWorkspace
 
-    AgentFSWorkspace(mount=sys.argv[1], branch="first")
-    again = AgentFSWorkspace(mount=sys.argv[1])
-    print(again.branch, again.working_dir, AgentFSWorkspace.model_validate(again.model_dump()).branch)
-    AgentFSWorkspace(mount=sys.argv[1], branch="second")
+    AgentFSLocalWorkspace(mount=sys.argv[1], branch="first")
+    again = AgentFSLocalWorkspace(mount=sys.argv[1])
+    print(again.branch, again.working_dir, AgentFSLocalWorkspace.model_validate(again.model_dump()).branch)
+    AgentFSLocalWorkspace(mount=sys.argv[1], branch="second")
 """
 
 
@@ -73,7 +74,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 def _python(script: str, mounted: Mounted, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a script in a process of its own, which cannot leave its branch."""
     command = [sys.executable, "-c", textwrap.dedent(script), str(mounted.path)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=os.environ | SETTINGS | {"HOME": str(cwd)}, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=os.environ | {"HOME": str(cwd)}, timeout=300)
 
 
 def test_conversation_and_its_tools_are_in_the_branch(mounted: Mounted, tmp_path: Path) -> None:
@@ -92,7 +93,7 @@ def test_process_is_in_one_branch(mounted: Mounted, tmp_path: Path) -> None:
 
 def test_several_workspaces_in_one_process(mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SESSION_API_KEY", "secret")
-    one, two = (AgentFSWorkspace(mount=mounted.path, branch=name, bind=False) for name in ("one", "two"))
+    one, two = (AgentFSLocalWorkspace(mount=mounted.path, branch=name, bind=False) for name in ("one", "two"))
     (tmp_path / "given.txt").write_text("given\n")
     assert one.file_upload(tmp_path / "given.txt", f"{mounted.path}/in/note.txt").success
     done = one.execute_command("cat note.txt; pwd; echo $SESSION_API_KEY >&2; exit 3", cwd="in")

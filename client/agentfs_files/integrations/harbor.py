@@ -1,4 +1,4 @@
-"""Harbor's trials in branches: `harbor run --env agentfs_files.integrations.harbor:AgentFSEnvironment --ek mount=/mnt/image`.
+"""Harbor's trials in branches: `harbor run --env agentfs_files.integrations.harbor:AgentFSTrialEnvironment --ek mount=/mnt/image`.
 
 The mount shows the root file system of an image, unpacked (`podman export`, debootstrap). A trial is a branch of it, made in
 milliseconds, and its commands run there with the branch as their root directory. Needs root.
@@ -35,7 +35,7 @@ _ROOT = ("None", "root", "0")  # of an image that may have no /etc/passwd
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class AgentFSEnvironment(BaseEnvironment):
+class AgentFSTrialEnvironment(BaseEnvironment):
     """A branch of an image's root file system. Dockerfiles and compose files are not built: the mount shows what they would make.
 
     Args:

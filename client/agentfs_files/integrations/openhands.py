@@ -1,4 +1,4 @@
-"""A branch as the workspace of OpenHands' conversations: `Conversation(agent, workspace=AgentFSWorkspace(mount="/mnt/work"))`.
+"""A branch as the workspace of OpenHands' conversations: `Conversation(agent, workspace=AgentFSLocalWorkspace(mount="/mnt/work"))`.
 
 OpenHands' tools act in the process of the conversation. So this process is bound to the branch, which it and all that it starts then
 see at the mount point.
@@ -22,7 +22,7 @@ _BRANCHES = ".agentfs/branches"
 _KILLED = -1  # OpenHands' exit code for a command that took too long
 
 
-class AgentFSWorkspace(LocalWorkspace):
+class AgentFSLocalWorkspace(LocalWorkspace):
     """A branch, which stays when the conversation has ended.
 
     A stored conversation that is continued finds its branch again.

@@ -1,0 +1,33 @@
+// Made by scripts/typescript from agentfs_client's wire schema. Do not change it here.
+export const PROTOCOL_VERSION = 1;
+
+export const REPEATABLE = new Set([
+  "asks.list",
+  "audit.list",
+  "backstore.status",
+  "branch.bind",
+  "branch.bindings",
+  "branch.list",
+  "branch.show",
+  "branch.unbind",
+  "capabilities",
+  "diff",
+  "diff.files",
+  "diff.patch",
+  "fsck",
+  "interpose.get",
+  "interpose.set",
+  "log",
+  "policy.get",
+  "policy.set",
+  "refusal.list",
+  "rules.list",
+  "rules.obey",
+  "rules.test",
+  "snapshot.list",
+  "snapshot.show",
+  "status",
+  "top",
+  "undo.list",
+  "view.leave",
+]);
