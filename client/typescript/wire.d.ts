@@ -1,13 +1,13 @@
 // Made by scripts/typescript from agentfs_client's wire schema. Do not change it here.
 
 /**
- * The messages between clients and the daemon, as they are in JSON. Bytes are base64. Times in nanoseconds are larger than
- * what a number holds exactly: they are true to a quarter of a microsecond.
+ * The messages between clients and the daemon, as they are in JSON. Bytes are base64. Times in nanoseconds are
+ * larger than what a number holds exactly: they are true to a quarter of a microsecond.
  */
 
 export declare const PROTOCOL_VERSION: 1;
 
-/** Requests that may be sent again to the next daemon. */
+/** What may be sent again to the next daemon. */
 export declare const REPEATABLE: ReadonlySet<string>;
 
 /**

@@ -1,7 +1,7 @@
 """Write the TypeScript client's types of messages, client/typescript/wire.d.ts, and its table of requests, wire.js.
 
-Both come from the wire schema of agentfs_client, and which reply a request has from its operations. `scripts/typescript` calls this;
-a test fails while a file differs from what this returns.
+Both come from the wire schema of agentfs_client, and which reply a request has from its operations. `scripts/typescript` calls
+this; a test fails while a file differs from what this returns.
 """
 
 import ast
@@ -24,8 +24,8 @@ _OPERATIONS = (branch_operations, daemon_operations, descriptor_operations, hist
 _SCALARS = {str: "string", int: "number", float: "number", bool: "boolean", bytes: "string", type(None): "null"}
 _MADE = "// Made by scripts/typescript from agentfs_client's wire schema. Do not change it here.\n"
 _ABOUT = (
-    "/**\n * The messages between clients and the daemon, as they are in JSON. Bytes are base64. Times in nanoseconds are larger than\n"
-    " * what a number holds exactly: they are true to a quarter of a microsecond.\n */\n"
+    "/**\n * The messages between clients and the daemon, as they are in JSON. Bytes are base64. Times in nanoseconds are\n"
+    " * larger than what a number holds exactly: they are true to a quarter of a microsecond.\n */\n"
 )
 
 
@@ -80,7 +80,7 @@ def _declarations() -> str:
         for kind in (request, reply, wire.Event, wire.Error, wire.Progress):
             _collect(kind, structs)
     parts = [_MADE, _ABOUT, f"export declare const PROTOCOL_VERSION: {wire.PROTOCOL_VERSION};\n"]
-    parts.append("/** Requests that may be sent again to the next daemon. */\nexport declare const REPEATABLE: ReadonlySet<string>;\n")
+    parts.append("/** What may be sent again to the next daemon. */\nexport declare const REPEATABLE: ReadonlySet<string>;\n")
     parts += [_interface(structs[name]) for name in sorted(structs)]
     parts.append("/** The request and the reply of each operation. */\nexport interface Exchanges {")
     for request, reply in sorted(replies.items(), key=lambda pair: _tag(pair[0])):

@@ -20,6 +20,7 @@ from tests.mounted import Mounted, needs_fuse, needs_root
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:harbor")  # of what it does itself
 KIND = "agentfs_files.integrations.harbor:AgentFSTrialEnvironment"
+TASK = 'version = "1.0"\n[environment]\nworkdir = "/workspace"\n[environment.env]\nCOLOUR = "green"\n'
 SOLVE = """#!/bin/sh
 echo solved > /workspace/answer
 echo $COLOUR > /workspace/colour
@@ -51,7 +52,7 @@ def task(tmp_path: Path) -> Path:
     for name in ("environment", "solution", "tests"):
         (base / name).mkdir(parents=True)
     (base / "instruction.md").write_text("Write the answer.\n")
-    (base / "task.toml").write_text('version = "1.0"\n[environment]\nworkdir = "/workspace"\n[environment.env]\nCOLOUR = "green"\n')
+    (base / "task.toml").write_text(TASK)
     (base / "environment" / "Dockerfile").write_text("FROM scratch\n")
     (base / "solution" / "solve.sh").write_text(SOLVE)
     (base / "tests" / "test.sh").write_text(TEST)

@@ -86,7 +86,8 @@ def test_agent_works_in_a_branch_of_its_own_which_stays(mounted: Mounted) -> Non
 
 def test_files_are_those_of_commands(mounted: Mounted) -> None:
     async def use() -> None:
-        manifest = Manifest(entries={"given/in.txt": File(content=b"given\n")}, environment=Environment(value={"COLOUR": "green"}))
+        green = Environment(value={"COLOUR": "green"})
+        manifest = Manifest(entries={"given/in.txt": File(content=b"given\n")}, environment=green)
         async with await AgentFSSandboxClient(mounted.path).create(manifest=manifest) as session:
             assert isinstance(session._inner, AgentFSSandboxSession)
             assert await session.running()

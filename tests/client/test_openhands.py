@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENHANDS_SUPPRESS_BANNER": "1"}  # no network
-os.environ.update(SETTINGS)
-pytest.importorskip("openhands.sdk", reason="openhands-sdk is not installed, needs Python 3.12: pip install 'agentfsd[openhands]'")
+os.environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENHANDS_SUPPRESS_BANNER": "1"}  # no network
+pytest.importorskip("openhands.sdk", reason="openhands-sdk is not installed (Python 3.12): pip install 'agentfsd[openhands]'")
 
 from agentfs_files.integrations.openhands import AgentFSLocalWorkspace
 from tests.mounted import Mounted, needs_fuse
@@ -41,7 +40,8 @@ CONVERSATION = """
         for n, (tool, given) in enumerate(calls)
     ]
     llm = TestLLM.from_messages([*answers, Message(role="assistant", content=[TextContent(text="done")])])
-    agent = Agent(llm=llm, tools=[Tool(name=TerminalTool.name, params={"terminal_type": "subprocess"}), Tool(name=FileEditorTool.name)])
+    terminal = Tool(name=TerminalTool.name, params={"terminal_type": "subprocess"})
+    agent = Agent(llm=llm, tools=[terminal, Tool(name=FileEditorTool.name)])
     with AgentFSLocalWorkspace(mount=mount, branch="conversation") as workspace:
         conversation = Conversation(agent, workspace=workspace, visualizer=None)
         conversation.send_message("go")
@@ -88,7 +88,7 @@ def test_conversation_and_its_tools_are_in_the_branch(mounted: Mounted, tmp_path
 def test_process_is_in_one_branch(mounted: Mounted, tmp_path: Path) -> None:
     done = _python(IN_ANOTHER, mounted, tmp_path)
     assert f"first {mounted.path} first" in done.stdout, done.stderr
-    assert "RuntimeError: this process is in the branch first, and cannot work in second" in done.stderr
+    assert "RuntimeError: this process is in the branch first, not in second" in done.stderr
 
 
 def test_several_workspaces_in_one_process(mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

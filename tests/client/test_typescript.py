@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from release import typescript_types
 
 from agentfsd import __version__
+from release import typescript_types
 from tests.mounted import Mounted, needs_fuse, needs_namespaces
 
 ROOT = Path(__file__).parents[2]

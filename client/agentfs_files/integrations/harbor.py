@@ -1,4 +1,4 @@
-"""Harbor's trials in branches: `harbor run --env agentfs_files.integrations.harbor:AgentFSTrialEnvironment --ek mount=/mnt/image`.
+"""Harbor's trials in branches: `harbor run --env agentfs_files.integrations.harbor:AgentFSTrialEnvironment --ek mount=MOUNT`.
 
 The mount shows the root file system of an image, unpacked (`podman export`, debootstrap). A trial is a branch of it, made in
 milliseconds, and its commands run there with the branch as their root directory. Needs root.
@@ -94,7 +94,9 @@ class AgentFSTrialEnvironment(BaseEnvironment):
             PermissionError: This process is not root.
         """
         if os.geteuid() != 0:
-            raise PermissionError("trials in branches of an image need root, which alone may change the root directory of a command")
+            raise PermissionError(
+                "trials in branches of an image need root: others may not change the root directory of a command"
+            )
         source = None if self._source is None else self._source.replace("{name}", self.environment_name)
         options = ["--net", "none"] if self._network_disabled else []
         self._started = await asyncio.to_thread(

@@ -22,9 +22,9 @@ _SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 class AgentFSEnvironmentConfig(BaseModel):
     """How an environment's branch is made, and how its commands run.
 
-    ``mount`` is the mount point; None for AGENTFS_MOUNT, the mount around the current directory, or the only one. ``branch`` is the
-    name of the branch, which is created from ``source`` (None: the present ``main``) if it is missing; None for a new one with a
-    name of its own. ``cwd`` is where commands start, absolute or relative to the mount point. ``timeout`` is in seconds.
+    ``mount`` is the mount point; None for AGENTFS_MOUNT, the mount around the current directory, or the only one. ``branch`` is
+    the name of the branch, which is created from ``source`` (None: the present ``main``) if it is missing; None for a new one
+    with a name of its own. ``cwd`` is where commands start, absolute or relative to the mount point. ``timeout`` is in seconds.
     ``snapshots``: take a snapshot before each action, with the tag ``step-N``, N counted from 1.
     """
 

@@ -2,8 +2,8 @@
 
 RunConfig(sandbox=SandboxRunConfig(client=AgentFSSandboxClient("/mnt/work")))
 
-A session ends with a snapshot in the daemon instead of an archive of the workspace. Resuming it continues in the branch, and a new
-session may begin with a former one's snapshot.
+A session ends with a snapshot in the daemon instead of an archive of the workspace. Resuming it continues in the branch, and a
+new session may begin with a former one's snapshot.
 """
 
 import asyncio
@@ -140,6 +140,11 @@ class AgentFSSandboxSession(BaseSandboxSession):
         return self._workspace.branch
 
     # -- the life of a session
+
+    def continue_in_branch(self) -> None:
+        """Let start() take the branch as it is, instead of writing the manifest's files into it."""
+        self.state.workspace_root_ready = True
+        self._set_start_state_preserved(True)
 
     async def _ensure_backend_started(self) -> None:
         try:
@@ -401,13 +406,12 @@ class AgentFSSandboxClient(BaseSandboxClient[AgentFSSandboxClientOptions | None]
     def _session(self, state: AgentFSSandboxSessionState, workspace: BranchWorkspace, *, preserved: bool) -> SandboxSession:
         inner = AgentFSSandboxSession(state, workspace)
         if preserved:
-            state.workspace_root_ready = True
-            inner._set_start_state_preserved(True)
+            inner.continue_in_branch()
         return self._wrap_session(inner, instrumentation=self._instrumentation)
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
         """Close the session's branch, and discard it if the options say so."""
-        inner = session._inner
+        inner = session._inner  # noqa: SLF001 - as the SDK's own clients do
         if not isinstance(inner, AgentFSSandboxSession):
             raise TypeError("AgentFSSandboxClient.delete expects a session of agentfsd")
         await asyncio.to_thread(_end, inner.state)
@@ -423,7 +427,7 @@ def _rooted(manifest: Manifest, mount: str) -> Manifest:
     if manifest.root == Manifest.model_fields["root"].default:
         return manifest.model_copy(update={"root": mount}, deep=True)
     if not Path(os.path.normpath(manifest.root)).is_relative_to(mount):
-        raise ValueError(f"the manifest's root {manifest.root} is not in the mount {mount}; leave it out, or name a directory there")
+        raise ValueError(f"the manifest's root {manifest.root} is not in the mount {mount}; leave it out, or name one there")
     return manifest
 
 

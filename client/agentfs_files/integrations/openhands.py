@@ -1,7 +1,7 @@
-"""A branch as the workspace of OpenHands' conversations: `Conversation(agent, workspace=AgentFSLocalWorkspace(mount="/mnt/work"))`.
+"""A branch as the workspace of OpenHands' conversations: `Conversation(agent, workspace=AgentFSLocalWorkspace(mount=MOUNT))`.
 
-OpenHands' tools act in the process of the conversation. So this process is bound to the branch, which it and all that it starts then
-see at the mount point.
+OpenHands' tools act in the process of the conversation. So this process is bound to the branch, which it and all that it starts
+then see at the mount point.
 """
 
 import os
@@ -32,8 +32,8 @@ class AgentFSLocalWorkspace(LocalWorkspace):
         branch: Name of the branch.
         source: The ref that the branch was created from, if it was missing.
         bind: Whether this process is in the branch. A process cannot leave a branch, so conversations in several branches need
-            a process each, or ``bind=False``: then ``working_dir`` is the branch's directory below ``.agentfs``, where any process
-            sees it, and only execute_command() runs in the branch.
+            a process each, or ``bind=False``: then ``working_dir`` is the branch's directory below ``.agentfs``, where any
+            process sees it, and only execute_command() runs in the branch.
     """
 
     mount: str = ""
@@ -125,7 +125,9 @@ def _opened(found: locate.Mount, branch: str | None, source: str | None, *, bind
         hello = client.hello
         if hello.bound:
             if branch not in (None, hello.branch):
-                raise RuntimeError(f"this process is in the branch {hello.branch}, and cannot work in {branch}; start another process")
+                raise RuntimeError(
+                    f"this process is in the branch {hello.branch}, not in {branch}; start another process for that"
+                )
             return BranchWorkspace(BranchFilesystem(hello.branch, mount=found.mountpoint))
         workspace = BranchWorkspace.open(found.mountpoint, branch=branch, source=source)
         if bind:
