@@ -20,6 +20,7 @@ from agentfsd.control.handlers import (
     history_requests,
     observation_requests,
     rule_requests,
+    run_requests,
     snapshot_requests,
 )
 from agentfsd.control.operation_declaration import ControlOperation
@@ -37,6 +38,7 @@ _MODULES = (
     history_requests,
     observation_requests,
     rule_requests,
+    run_requests,
     snapshot_requests,
 )
 
