@@ -326,7 +326,7 @@ export interface CollectGarbage {
  *
  * Paths that changed there meanwhile are conflicts, unless `force` overwrites them or `merge` merges them three-way.
  * `as_branches`: apply only its git branches, as `agentfsd/NAME/BRANCH` beside the existing ones. Without `hooks` files
- * that would run on the person's side, such as git's hooks, are conflicts. `internal` is as in Merge.
+ * that would run on the person's side, such as git's hooks, are conflicts. `internal` and `picked` are as in Merge.
  */
 export interface Commit {
   op: "commit";
@@ -335,6 +335,7 @@ export interface Commit {
   branch?: string | null;
   paths?: string[];
   raw_paths?: string[];
+  picked?: PickedFile[];
   force?: boolean;
   merge?: boolean;
   dry_run?: boolean;
@@ -649,6 +650,9 @@ export interface Log {
  * files. `histories` says how to combine git histories that have diverged: by a merge commit, by repeating their commits, as
  * one commit, or side by side as branches `agentfsd/NAME/BRANCH`; in the last case nothing else is merged.
  * Without `hooks` a file that would run on the person's side is a conflict. `internal`: list git's own files, too.
+ *
+ * `paths` and `raw_paths` as in Diff limit it; a later merge does not start from such a merge. `picked`: of these files
+ * only some lines, where the old version is the one that the only source was made from.
  */
 export interface Merge {
   op: "merge";
@@ -664,6 +668,9 @@ export interface Merge {
   hooks?: boolean;
   histories?: "merge" | "rebase" | "squash" | "beside";
   internal?: boolean;
+  paths?: string[];
+  raw_paths?: string[];
+  picked?: PickedFile[];
 }
 
 /**
@@ -756,6 +763,33 @@ export interface PendingCommit {
   running: boolean;
 }
 
+/**
+ * The only changes of a file that a request takes over: lines, in order, and with `mode` the file's new mode.
+ *
+ * The request names its path as well. `old_sha256` and `new_sha256`, in hex, are those of the versions that the caller has
+ * compared: if the file has another content by now, the request is refused with `picked-stale`. `old_path` is the path of a
+ * renamed file in the old state; empty for the same path.
+ */
+export interface PickedFile {
+  path: string;
+  raw_path: string;
+  old_path: string;
+  raw_old_path: string;
+  lines: PickedLines[];
+  mode: boolean;
+  old_sha256: string;
+  new_sha256: string;
+}
+
+/** Lines of a file's old version that lines of its new version replace, or `text`. Lines count from 0. */
+export interface PickedLines {
+  old_start: number;
+  old_count: number;
+  new_start: number;
+  new_count: number;
+  text: string | null;
+}
+
 export interface PolicyGet {
   op: "policy.get";
   version?: number;
@@ -815,6 +849,23 @@ export interface Prune {
   dry_run?: boolean;
 }
 
+/**
+ * A command that was run in a branch.
+ *
+ * `exit_code` is 128 and the number for a signal. Times are in ns since the epoch. `changed` is the number of the branch's
+ * changes when the command ended, as in Branch; -1 if counting would have taken too long.
+ */
+export interface RecordedRun {
+  id: number;
+  branch: string;
+  branch_id: string;
+  command: string;
+  exit_code: number;
+  started_ns: number;
+  ended_ns: number;
+  changed: number;
+}
+
 /** Ask which requests to the mount were refused in a branch since the daemon started. None: in the caller's branch. */
 export interface RefusalList {
   op: "refusal.list";
@@ -867,15 +918,21 @@ export interface Restart {
   version?: number;
 }
 
-/** Restore a branch. `paths` and `raw_paths` as in Diff limit it; without them everything is restored at once. */
+/**
+ * Restore a branch. `paths` and `raw_paths` as in Diff limit it; without them everything is restored at once.
+ *
+ * `ref` None, with paths: restore what the branch was made from. `picked`: of these files only some lines, where the old
+ * version is the branch's and the new one that of `ref`.
+ */
 export interface Restore {
   op: "restore";
   version?: number;
   progress?: boolean;
-  ref: string;
+  ref: string | null;
   branch?: string | null;
   paths?: string[];
   raw_paths?: string[];
+  picked?: PickedFile[];
 }
 
 /**
@@ -944,6 +1001,42 @@ export interface RulesTest {
   version?: number;
   paths: string[];
   branch?: string | null;
+}
+
+/**
+ * Ask for the commands that were run in a branch, oldest first: the last 100. `branch` None: in all branches; for a bound
+ * caller in its own.
+ */
+export interface RunList {
+  op: "run.list";
+  version?: number;
+  branch?: string | null;
+}
+
+/**
+ * Record that a command was run in a branch.
+ *
+ * `command` is for people; the first 1,000 characters are kept. `exit_code` is 128 and the number for a signal. Times are in
+ * ns since the epoch. Only a process outside of all branches may record a run.
+ */
+export interface RunRecord {
+  op: "run.record";
+  version?: number;
+  branch?: string | null;
+  command: string;
+  exit_code: number;
+  started_ns: number;
+  ended_ns: number;
+}
+
+export interface RunReply {
+  op: "run";
+  run: RecordedRun;
+}
+
+export interface RunsReply {
+  op: "runs";
+  runs: RecordedRun[];
 }
 
 /** Ask the daemon to unmount and end; with *force* even while the mount is in use. */
@@ -1174,6 +1267,8 @@ export interface Exchanges {
   "rules.list": { request: RulesList; reply: RulesReply };
   "rules.obey": { request: RulesObey; reply: Done };
   "rules.test": { request: RulesTest; reply: VerdictsReply };
+  "run.list": { request: RunList; reply: RunsReply };
+  "run.record": { request: RunRecord; reply: RunReply };
   "shutdown": { request: Shutdown; reply: Done };
   "snapshot.create": { request: SnapshotCreate; reply: SnapshotReply };
   "snapshot.delete": { request: SnapshotDelete; reply: Done };

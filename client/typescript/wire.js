@@ -24,6 +24,7 @@ export const REPEATABLE = new Set([
   "rules.list",
   "rules.obey",
   "rules.test",
+  "run.list",
   "snapshot.list",
   "snapshot.show",
   "status",

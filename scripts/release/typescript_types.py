@@ -15,12 +15,13 @@ from typing import Any
 
 import msgspec
 
-from agentfs_client import branch_operations, daemon_operations, descriptor_operations, history_operations, rule_operations, wire
+from agentfs_client import wire
+from agentfs_client.daemon_operations import DaemonOperations
 from agentfs_client.question import HELLO
 from agentfs_client.repeatable import REPEATABLE
 
 PLACE = Path(__file__).parents[2] / "client" / "typescript"
-_OPERATIONS = (branch_operations, daemon_operations, descriptor_operations, history_operations, rule_operations)
+_OPERATIONS = [inspect.getsource(sys.modules[kind.__module__]) for kind in DaemonOperations.__mro__ if kind is not object]
 _SCALARS = {str: "string", int: "number", float: "number", bool: "boolean", bytes: "string", type(None): "null"}
 _MADE = "// Made by scripts/typescript from agentfs_client's wire schema. Do not change it here.\n"
 _ABOUT = (
@@ -37,11 +38,11 @@ def rendered() -> dict[str, str]:
 # -- which reply a request has
 
 
-def _replies() -> dict[type[wire.Request], type[wire.Reply]]:
+def replies() -> dict[type[wire.Request], type[wire.Reply]]:
     """Return the reply of every request that an operation sends without descriptors."""
     found: dict[type[wire.Request], type[wire.Reply]] = {wire.Hello: HELLO.expected, wire.Events: wire.EventsOk}
-    for module in _OPERATIONS:
-        for function in ast.walk(ast.parse(inspect.getsource(module))):
+    for source in _OPERATIONS:
+        for function in ast.walk(ast.parse(source)):
             if isinstance(function, ast.FunctionDef):
                 found.update(_asked(function))
     return found
@@ -74,16 +75,16 @@ def _named(node: ast.expr) -> Any:
 
 
 def _declarations() -> str:
-    replies = _replies()
+    answered = replies()
     structs: dict[str, type[msgspec.Struct]] = {}
-    for request, reply in replies.items():
+    for request, reply in answered.items():
         for kind in (request, reply, wire.Event, wire.Error, wire.Progress):
             _collect(kind, structs)
     parts = [_MADE, _ABOUT, f"export declare const PROTOCOL_VERSION: {wire.PROTOCOL_VERSION};\n"]
     parts.append("/** What may be sent again to the next daemon. */\nexport declare const REPEATABLE: ReadonlySet<string>;\n")
     parts += [_interface(structs[name]) for name in sorted(structs)]
     parts.append("/** The request and the reply of each operation. */\nexport interface Exchanges {")
-    for request, reply in sorted(replies.items(), key=lambda pair: _tag(pair[0])):
+    for request, reply in sorted(answered.items(), key=lambda pair: _tag(pair[0])):
         parts.append(f'  "{_tag(request)}": {{ request: {request.__name__}; reply: {reply.__name__} }};')
     parts.append("}\n\nexport type Operation = keyof Exchanges;")
     return "\n".join(parts) + "\n"
@@ -151,9 +152,9 @@ def _tag(kind: type[msgspec.Struct]) -> str:
 
 
 def _table() -> str:
-    replies = _replies()
+    answered = replies()
     lines = [f"export const PROTOCOL_VERSION = {wire.PROTOCOL_VERSION};", "", "export const REPEATABLE = new Set(["]
-    lines += [f'  "{name}",' for name in sorted(_tag(kind) for kind in REPEATABLE & replies.keys())]
+    lines += [f'  "{name}",' for name in sorted(_tag(kind) for kind in REPEATABLE & answered.keys())]
     return "\n".join([_MADE.rstrip(), *lines, "]);"]) + "\n"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client import wire
 from agentfsd import __version__
 from release import typescript_types
 from tests.mounted import Mounted, needs_fuse, needs_namespaces
@@ -86,6 +87,11 @@ def test_in_a_run_it_uses_the_control_file(place: Path, mounted: Mounted) -> Non
 def test_types_are_those_of_the_wire_schema() -> None:
     for name, text in typescript_types.rendered().items():
         assert (PACKAGE / name).read_text() == text, f"{name} is out of date: scripts/typescript makes it anew"
+
+
+def test_requests_without_a_type_are_those_that_need_descriptors_or_have_files_of_their_own() -> None:
+    left_out = {kind.__struct_config__.tag for kind in set(wire.REQUEST_TYPES) - typescript_types.replies().keys()}
+    assert {tag for tag in left_out if not str(tag).startswith(("file.", "fd."))} == {"view.open"}
 
 
 def test_declarations_name_every_method() -> None:
