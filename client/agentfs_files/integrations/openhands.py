@@ -72,6 +72,11 @@ class AgentFSLocalWorkspace(LocalWorkspace):
         super().__init__(mount=root, branch=workspace.branch, source=source, bind=bind, **fields)
         self._workspace = workspace
 
+    def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
+        """Let go of the branch, which stays."""
+        super().__exit__(exc_type, exc_val, exc_tb)
+        self._workspace.close()
+
     @property
     def filesystem(self) -> BranchFilesystem:
         """The branch, for snapshots, diff and restore."""
