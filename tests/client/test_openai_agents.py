@@ -195,6 +195,7 @@ def test_snapshots_can_be_archives_elsewhere(mounted: Mounted, tmp_path: Path) -
         session = await client.create(snapshot=LocalSnapshotSpec(base_path=tmp_path))
         async with session:
             await session.write(Path("kept.txt"), io.BytesIO(b"kept\n"))
+            await session.exec("sleep 1000 >/dev/null 2>&1 &")  # which delete() ends
         await client.delete(session)
         assert session.state.branch not in _branches(mounted)  # type: ignore[attr-defined]
         async with await client.resume(session.state) as again:

@@ -1,6 +1,7 @@
 """Every Python example of the two READMEs runs as it stands there, on a real mount, a real directory and a real container."""
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,9 @@ def test_example(title: str, tmp_path: Path, make_mount: Callable[..., Mounted],
     frameworks = [name for name in MODELS if re.search(rf"^from {name}\b", code, re.MULTILINE)]
     if frameworks:
         pytest.importorskip(frameworks[0], reason=f"{frameworks[0]} is not installed, an extra that takes long to install")
-        run_example(code, model=MODELS[frameworks[0]]())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what their packages say of each other
+            run_example(code, model=MODELS[frameworks[0]]())
         return
     if "Podman" not in code:
         run_example(code)

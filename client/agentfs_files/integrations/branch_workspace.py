@@ -10,10 +10,12 @@ import secrets
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, TypeVar
 
+from agentfs_client import locate
 from agentfs_client.errors import NotFoundError
 from agentfs_files.backends.branch import BranchFilesystem
 from agentfs_files.filesystem.size_limits import SYSTEM_LIMITS, Limits
@@ -21,6 +23,7 @@ from agentfs_files.integrations.branch_commands import run_in_branch
 
 TIMED_OUT = 124  # what timeout(1) exits with
 _CHUNK_BYTES = 1 << 20
+_ENDING_S, _LOOK_S = 10.0, 0.02
 _IN_DIRECTORY = 'cd -- "$1" && shift && exec "$@"'
 
 _T = TypeVar("_T")
@@ -191,6 +194,27 @@ class BranchWorkspace:
             raise
         code = process.returncode if done and process.returncode is not None else TIMED_OUT
         return CommandOutcome(code, output or b"", errors or b"", has_timed_out=not done)
+
+    def discard(self) -> None:
+        """Kill what commands have left running, and discard the branch; `agentfsd undo` brings it back.
+
+        Raises:
+            AgentFSError: There is no such branch, or a process in it did not end within 10 seconds.
+        """
+        self.end_commands()
+        self.do(lambda filesystem: filesystem.discard())
+
+    def end_commands(self) -> None:
+        """Kill what commands have left running in the branch, and wait up to 10 seconds for its end."""
+        deadline = time.monotonic() + _ENDING_S
+        with locate.find(self.root).connect() as client:
+            while left := [binding.pid for binding in client.bindings() if binding.branch == self.branch]:
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(_LOOK_S)
 
     # -- whole files and trees, between this machine and the branch
 

@@ -5,15 +5,12 @@ milliseconds, and its commands run there with the branch as their root directory
 """
 
 import asyncio
-import contextlib
 import os
 import re
-import signal
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from agentfs_client import locate
 from agentfs_client.extras import needed_for
 from agentfs_files.backends.branch import BranchFilesystem
 from agentfs_files.integrations.branch_workspace import BranchWorkspace
@@ -200,11 +197,8 @@ def _make_directories(workspace: BranchWorkspace, paths: Iterable[str]) -> None:
 
 
 def _end(workspace: BranchWorkspace, *, discard: bool) -> None:
-    with locate.find(workspace.root).connect() as client:
-        for binding in client.bindings():
-            if binding.branch == workspace.branch:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(binding.pid, signal.SIGKILL)
     if discard:
-        workspace.do(lambda filesystem: filesystem.discard())
+        workspace.discard()
+    else:
+        workspace.end_commands()
     workspace.close()

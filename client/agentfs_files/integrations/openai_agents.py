@@ -163,4 +163,4 @@ def _is_default(snapshot: SnapshotSpec | SnapshotBase) -> bool:
 def _end(state: AgentFSSandboxSessionState) -> None:
     if state.discard:
         with contextlib.suppress(NotFoundError):  # somebody has discarded it
-            BranchFilesystem(state.branch, mount=state.mount).discard()
+            BranchWorkspace(BranchFilesystem(state.branch, mount=state.mount)).discard()
