@@ -12,7 +12,7 @@ pytest.importorskip("agents.sandbox", reason="openai-agents is not installed: pi
 
 from agents import RunConfig, Runner, set_tracing_disabled
 from agents.items import ToolCallOutputItem
-from agents.sandbox import LocalSnapshotSpec, Manifest, SandboxAgent, SandboxRunConfig
+from agents.sandbox import LocalSnapshotSpec, Manifest, SandboxAgent, SandboxPathGrant, SandboxRunConfig
 from agents.sandbox.capabilities import Filesystem, Shell
 from agents.sandbox.entries import File
 from agents.sandbox.errors import (
@@ -20,7 +20,7 @@ from agents.sandbox.errors import (
     ExecTimeoutError,
     InvalidManifestPathError,
     PtySessionNotFoundError,
-    WorkspaceArchiveReadError,
+    WorkspaceArchiveWriteError,
     WorkspaceReadNotFoundError,
     WorkspaceStartError,
 )
@@ -143,8 +143,9 @@ def test_refusals(mounted: Mounted, tmp_path: Path) -> None:
             with pytest.raises(InvalidManifestPathError):
                 await session.read(Path("../outside"))
             await session.exec(f"ln -s {tmp_path}/secret link")
-            with pytest.raises(WorkspaceArchiveReadError):
-                await session.read(Path("link"))
+            for reach in (session.read(Path("link")), session.write(Path("link"), io.BytesIO(b"written"))):
+                with pytest.raises(InvalidManifestPathError):
+                    await reach
             with pytest.raises(ExecNonZeroError):
                 await session.rm("none")
             with pytest.raises(ExecTimeoutError):
@@ -153,11 +154,26 @@ def test_refusals(mounted: Mounted, tmp_path: Path) -> None:
                 await session.read(Path("note.txt"), user="somebody")
         with pytest.raises(ValueError, match="is not in the mount"):
             await AgentFSSandboxClient(mounted.path).create(manifest=Manifest(root="/elsewhere"))
-        with pytest.raises(WorkspaceStartError, match="no users"):
+        with pytest.raises(WorkspaceStartError, match="has no users"):
             await (await AgentFSSandboxClient(mounted.path).create(manifest=Manifest(users=[User(name="x")]))).start()
 
     _run(use())
+    assert (tmp_path / "secret").read_text() == "secret\n"
     assert not mounted.json("bindings")
+
+
+def test_path_that_the_manifest_grants_is_the_real_one(mounted: Mounted, tmp_path: Path) -> None:
+    (tmp_path / "given.txt").write_text("given\n")
+
+    async def use() -> None:
+        grants = (SandboxPathGrant(path=str(tmp_path), read_only=True),)
+        async with await AgentFSSandboxClient(mounted.path).create(manifest=Manifest(extra_path_grants=grants)) as session:
+            assert (await session.read(tmp_path / "given.txt")).read() == b"given\n"
+            with pytest.raises(WorkspaceArchiveWriteError):
+                await session.write(tmp_path / "given.txt", io.BytesIO(b"changed\n"))
+
+    _run(use())
+    assert (tmp_path / "given.txt").read_text() == "given\n"
 
 
 def test_session_is_resumed_in_its_branch_or_from_its_snapshot(mounted: Mounted) -> None:

@@ -12,7 +12,10 @@ from typing import IO, Literal, TypeVar, cast
 from agentfs_client.errors import AgentFSError
 from agentfs_client.extras import needed_for
 from agentfs_files.backends.branch import BranchFilesystem
-from agentfs_files.filesystem.filesystem_errors import SnapshotError, SnapshotNotFoundError
+from agentfs_files.backends.host import HostFilesystem
+from agentfs_files.filesystem.filesystem_errors import PathEscapeError, SnapshotError, SnapshotNotFoundError
+from agentfs_files.filesystem.filesystem_protocol import Filesystem
+from agentfs_files.filesystem.size_limits import SYSTEM_LIMITS
 from agentfs_files.integrations.branch_workspace import BranchWorkspace
 from agentfs_files.integrations.openai_agents_snapshot import AgentFSSnapshot
 from agentfs_files.integrations.running_command import RunningCommand
@@ -22,6 +25,7 @@ with needed_for("this sandbox needs", "openai-agents"):
         ExecNonZeroError,
         ExecTimeoutError,
         ExecTransportError,
+        InvalidManifestPathError,
         SnapshotPersistError,
         SnapshotRestoreError,
         WorkspaceArchiveReadError,
@@ -58,7 +62,7 @@ class AgentFSSandboxSessionState(SandboxSessionState):
 class AgentFSSandboxSession(BaseSandboxSession):
     """A session in a branch. The SDK's file tools cannot leave the branch; commands see what else this process can.
 
-    Users other than this process's are not supported, nor are paths outside the branch.
+    Users other than this process's are not supported. Paths that the manifest grants outside the branch are the real ones.
     """
 
     state: AgentFSSandboxSessionState
@@ -90,8 +94,8 @@ class AgentFSSandboxSession(BaseSandboxSession):
 
     async def _prepare_backend_workspace(self) -> None:
         manifest = self.state.manifest
-        if manifest.users or manifest.groups or manifest.extra_path_grants:
-            reason = "a branch of agentfsd has no users, groups or path grants; take them out of the manifest"
+        if manifest.users or manifest.groups or any(grant.host_path is not None for grant in manifest.extra_path_grants):
+            reason = "a branch of agentfsd has no users and groups, and no grant with a host path; take them out of the manifest"
             raise WorkspaceStartError(path=Path(manifest.root), message=reason)
         await self._do(lambda filesystem: filesystem.mkdir(manifest.root))
 
@@ -272,14 +276,16 @@ class AgentFSSandboxSession(BaseSandboxSession):
         return await self._read(path, max_bytes)
 
     async def _read(self, path: Path, size: int) -> bytes:
-        where = str(self.normalize_path(path))
+        where = self.normalize_path(path)
 
-        def read(filesystem: BranchFilesystem) -> bytes:
-            with filesystem.open_read(where) as reader:
+        def read(filesystem: Filesystem) -> bytes:
+            with filesystem.open_read(str(where)) as reader:
                 return reader.read(size)
 
         try:
-            return await self._do(read)
+            return await self._at(where, read)
+        except PathEscapeError as exc:
+            raise InvalidManifestPathError(rel=path, reason="escape_root", cause=exc) from exc
         except FileNotFoundError as exc:
             raise WorkspaceReadNotFoundError(path=path, cause=exc) from exc
         except _FILE_ERRORS as exc:
@@ -290,7 +296,7 @@ class AgentFSSandboxSession(BaseSandboxSession):
         _check_no_user(user)
         where = self.normalize_path(path, for_write=True)
 
-        def write(filesystem: BranchFilesystem) -> None:
+        def write(filesystem: Filesystem) -> None:
             with filesystem.open_write(str(where)) as writer:
                 _copy(path, data, writer.write)
 
@@ -315,11 +321,20 @@ class AgentFSSandboxSession(BaseSandboxSession):
                 missing = ExecResult(stdout=b"", stderr=str(exc.cause).encode(), exit_code=1)
                 raise ExecNonZeroError(missing, command=("rm", "--", str(where)), cause=exc.cause) from exc
 
-    async def _change(self, where: Path, act: Callable[[BranchFilesystem], None]) -> None:
+    async def _change(self, where: Path, act: Callable[[Filesystem], None]) -> None:
         try:
-            await self._do(act)
+            await self._at(where, act)
+        except PathEscapeError as exc:
+            raise InvalidManifestPathError(rel=where, reason="escape_root", cause=exc) from exc
         except _FILE_ERRORS as exc:
             raise WorkspaceArchiveWriteError(path=where, cause=exc) from exc
+
+    async def _at(self, where: Path, act: Callable[[Filesystem], _T]) -> _T:
+        """Call *act* with the branch, or with the granted directory that a path is in."""
+        for grant in self.state.manifest.extra_path_grants:
+            if where.is_relative_to(grant.path) and not where.is_relative_to(self.state.manifest.root):
+                return await asyncio.to_thread(act, HostFilesystem(grant.path, mount_point=grant.path, limits=SYSTEM_LIMITS))
+        return await self._do(act)
 
     async def _do(self, act: Callable[[BranchFilesystem], _T]) -> _T:
         return await asyncio.to_thread(self._workspace.do, act)
