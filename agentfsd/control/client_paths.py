@@ -15,7 +15,7 @@ from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import paths, picked
-from agentfsd.history.picked import PickedFile, PickedLines
+from agentfsd.history.picked import LineReplacement, PartialFile
 
 
 def find_path(services: Services, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> ResolvedPath:
@@ -68,7 +68,7 @@ def requested_paths(request: wire.Diff | wire.DiffPatch | wire.Restore | wire.Co
     return [path.encode() for path in request.paths] + request.raw_paths
 
 
-def requested_picks(request: wire.Restore | wire.Commit | wire.Merge) -> list[PickedFile]:
+def requested_picks(request: wire.Restore | wire.Commit | wire.Merge) -> list[PartialFile]:
     """Return the files of which only some lines are wanted.
 
     Raises:
@@ -78,9 +78,9 @@ def requested_picks(request: wire.Restore | wire.Commit | wire.Merge) -> list[Pi
     for file in request.picked:
         (path,) = paths.parse([path_of(file.path, file.raw_path)])
         old_path = path_of(file.old_path, file.raw_old_path)
-        lines = tuple(PickedLines(*msgspec.structs.astuple(each)) for each in file.lines)
+        lines = tuple(LineReplacement(*msgspec.structs.astuple(each)) for each in file.lines)
         (old_path,) = paths.parse([old_path or path])
-        picks.append(PickedFile(path, old_path, lines, file.mode, file.old_sha256, file.new_sha256))
+        picks.append(PartialFile(path, old_path, lines, file.mode, file.old_sha256, file.new_sha256))
     picked.check(picks, paths.parse(requested_paths(request)))
     return picks
 

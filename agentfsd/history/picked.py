@@ -17,7 +17,7 @@ from agentfsd.core.whole_contents import content_of
 from agentfsd.domain_errors import Refusal, invalid
 
 
-class PickedLines(NamedTuple):
+class LineReplacement(NamedTuple):
     """Lines of the old version that the lines of the new version replace. Lines count from 0.
 
     Attributes:
@@ -31,7 +31,7 @@ class PickedLines(NamedTuple):
     text: bytes | None = None
 
 
-class PickedFile(NamedTuple):
+class PartialFile(NamedTuple):
     """What is taken over of one file that both states have.
 
     Attributes:
@@ -44,7 +44,7 @@ class PickedFile(NamedTuple):
 
     path: bytes
     old_path: bytes
-    lines: tuple[PickedLines, ...]
+    lines: tuple[LineReplacement, ...]
     mode: bool
     old_sha256: str
     new_sha256: str
@@ -57,7 +57,7 @@ class PickedContent(NamedTuple):
     look: WantedAttributes
 
 
-Picks = Sequence[PickedFile]
+Picks = Sequence[PartialFile]
 
 
 def check(picked: Picks, wanted: Sequence[bytes]) -> None:
@@ -101,7 +101,7 @@ def _file_at(tree: Tree, path: bytes) -> Inode:
     return inode
 
 
-def _assembled(old: bytes, new: bytes, file: PickedFile) -> bytes:
+def _assembled(old: bytes, new: bytes, file: PartialFile) -> bytes:
     old_lines, new_lines = lines_of(old), lines_of(new)
     made, at = list[bytes](), 0
     for lines in file.lines:

@@ -15,8 +15,8 @@ class RunOperations:
     def record_run(
         self, command: str, exit_code: int, started_ns: int, ended_ns: int, branch: str | None = None
     ) -> Question[wire.RecordedRun]:
-        """Record that a command was run in a branch. See wire.RunRecord."""
-        request = wire.RunRecord(branch=branch, command=command, exit_code=exit_code, started_ns=started_ns, ended_ns=ended_ns)
+        """Record that a command was run in a branch. See wire.RunAdd."""
+        request = wire.RunAdd(branch=branch, command=command, exit_code=exit_code, started_ns=started_ns, ended_ns=ended_ns)
         return ask(request, wire.RunReply, lambda reply: reply.run)
 
     @operation

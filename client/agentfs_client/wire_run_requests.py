@@ -3,7 +3,7 @@
 from agentfs_client.message import Request
 
 
-class RunRecord(Request, frozen=True, kw_only=True, tag="run.record"):
+class RunAdd(Request, frozen=True, kw_only=True, tag="run.add"):
     """Record that a command was run in a branch.
 
     ``command`` is for people; the first 1,000 characters are kept. ``exit_code`` is 128 and the number for a signal. Times are in

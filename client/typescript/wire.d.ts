@@ -1004,6 +1004,22 @@ export interface RulesTest {
 }
 
 /**
+ * Record that a command was run in a branch.
+ *
+ * `command` is for people; the first 1,000 characters are kept. `exit_code` is 128 and the number for a signal. Times are in
+ * ns since the epoch. Only a process outside of all branches may record a run.
+ */
+export interface RunAdd {
+  op: "run.add";
+  version?: number;
+  branch?: string | null;
+  command: string;
+  exit_code: number;
+  started_ns: number;
+  ended_ns: number;
+}
+
+/**
  * Ask for the commands that were run in a branch, oldest first: the last 100. `branch` None: in all branches; for a bound
  * caller in its own.
  */
@@ -1011,22 +1027,6 @@ export interface RunList {
   op: "run.list";
   version?: number;
   branch?: string | null;
-}
-
-/**
- * Record that a command was run in a branch.
- *
- * `command` is for people; the first 1,000 characters are kept. `exit_code` is 128 and the number for a signal. Times are in
- * ns since the epoch. Only a process outside of all branches may record a run.
- */
-export interface RunRecord {
-  op: "run.record";
-  version?: number;
-  branch?: string | null;
-  command: string;
-  exit_code: number;
-  started_ns: number;
-  ended_ns: number;
 }
 
 export interface RunReply {
@@ -1267,8 +1267,8 @@ export interface Exchanges {
   "rules.list": { request: RulesList; reply: RulesReply };
   "rules.obey": { request: RulesObey; reply: Done };
   "rules.test": { request: RulesTest; reply: VerdictsReply };
+  "run.add": { request: RunAdd; reply: RunReply };
   "run.list": { request: RunList; reply: RunsReply };
-  "run.record": { request: RunRecord; reply: RunReply };
   "shutdown": { request: Shutdown; reply: Done };
   "snapshot.create": { request: SnapshotCreate; reply: SnapshotReply };
   "snapshot.delete": { request: SnapshotDelete; reply: Done };

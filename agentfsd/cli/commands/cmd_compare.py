@@ -39,7 +39,7 @@ class ComparedBranch(msgspec.Struct, frozen=True):
 @mount_option
 @json_option
 def compare(branches: tuple[str, ...], into: str, named: str | None, as_json: bool) -> None:
-    """Compare branches in a table: changes, last command, conflicts.
+    """Compare branches: changes, last command, conflicts.
 
     Each row has what a branch changed since it was made, the command that `agentfsd run` ran last in it and how that ended, and
     at how many paths merging it into main would conflict. Without BRANCH, it compares all branches that have changes.

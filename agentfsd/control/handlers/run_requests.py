@@ -13,8 +13,8 @@ from agentfsd.metadata.rows import RunRow
 _MOST_CHARACTERS = 1000  # of a command: it is kept in the database
 
 
-@control_operation(wire.RunRecord, permission=unbound_only, note=changes_nothing)
-async def record_run(services: Services, request: wire.RunRecord, context: RequestContext) -> wire.RunReply:
+@control_operation(wire.RunAdd, permission=unbound_only, note=changes_nothing)
+async def record_run(services: Services, request: wire.RunAdd, context: RequestContext) -> wire.RunReply:
     """Record how a command ended that was run in a branch. A process of a branch could claim to have passed its tests."""
     if not 0 <= request.started_ns <= request.ended_ns < 1 << 63:
         raise invalid("a run cannot end before it begins", "give both times in ns since the epoch")
