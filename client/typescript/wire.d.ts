@@ -15,7 +15,7 @@ export declare const REPEATABLE: ReadonlySet<string>;
  *
  * `commands` names the commands of bound processes, each once. `changed` and `counted` are as in Branch. `changed_ns` is
  * the time of the last change, 0 if it is not known, and `last_path` what it changed, escaped for people, "" if that is not
- * known.
+ * known. `overlaps` and `conflicts` are as in Branch.
  */
 export interface AgentActivity {
   branch: string;
@@ -25,6 +25,8 @@ export interface AgentActivity {
   counted: boolean;
   changed_ns: number;
   last_path: string;
+  overlaps: number;
+  conflicts: number;
 }
 
 /**
@@ -168,7 +170,9 @@ export interface BindingsReply {
  * `last` is the id of the newest snapshot in its history, or of the snapshot it was created from, or "". `last_name` and
  * `last_ns` are the name and time of the newest snapshot that was taken of it, "" and 0 if there is none. `changed_ns` is
  * the time of the last change in the branch, 0 if it is not known, and `committed_ns` that of its last commit into the real
- * directory, 0 if there was none.
+ * directory, 0 if there was none. `worktree` is git's directory of the linked worktree that the branch is, or "". `overlaps`
+ * is the number of paths that other branches have changed, too, and `conflicts` how many of them would conflict in a merge;
+ * both are 0 for bound processes.
  */
 export interface Branch {
   name: string;
@@ -184,6 +188,9 @@ export interface Branch {
   last_ns: number;
   changed_ns: number;
   committed_ns: number;
+  worktree: string;
+  overlaps: number;
+  conflicts: number;
 }
 
 /**
@@ -269,6 +276,18 @@ export interface BranchUnbind {
   op: "branch.unbind";
   version?: number;
   pid: number;
+}
+
+/**
+ * Have the mount show a `.git` file at the root of `.agentfs/branches/NAME` that leads to git's directory of a worktree.
+ *
+ * `directory` is that directory's absolute path; "": the branch is no worktree any more, and shows its own `.git`.
+ */
+export interface BranchWorktree {
+  op: "branch.worktree";
+  version?: number;
+  ref: string;
+  directory: string;
 }
 
 export interface BranchesReply {
@@ -477,11 +496,14 @@ export interface Error {
  * name of a renamed branch; the ref that a created branch came from. `pid` is the process that acted, or that was bound; 0 if
  * the daemon does not know it.
  *
+ * overlap: the branch has changed a path that other branches have changed; conflict: a merge would conflict there. `name` is
+ * these branches, separated by a comma and a space. Bound processes are not told.
+ *
  * lost: the client read too slowly, and `count` events are missing here.
  */
 export interface Event {
   op: "event";
-  kind: "created" | "modified" | "deleted" | "renamed" | "attributes" | "snapshot" | "snapshot-deleted" | "restore" | "merge" | "commit" | "undo" | "discard" | "branch-created" | "branch-renamed" | "branch-deleted" | "bound" | "unbound" | "lost";
+  kind: "created" | "modified" | "deleted" | "renamed" | "attributes" | "snapshot" | "snapshot-deleted" | "restore" | "merge" | "commit" | "undo" | "discard" | "branch-created" | "branch-renamed" | "branch-deleted" | "bound" | "unbound" | "overlap" | "conflict" | "lost";
   branch: string;
   time_ns: number;
   path: string;
@@ -718,6 +740,19 @@ export interface OperationLoad {
   longest_ns: number;
 }
 
+/** Ask which paths several branches have changed. */
+export interface OverlapsList {
+  op: "overlaps";
+  version?: number;
+}
+
+/** The paths that several branches have changed, in order. `complete` is false if some changes are yet to be compared. */
+export interface OverlapsReply {
+  op: "overlaps.ok";
+  overlaps: PathOverlap[];
+  complete: boolean;
+}
+
 export interface PatchesReply {
   op: "patches";
   patches: FilePatch[];
@@ -730,6 +765,20 @@ export interface PatchesReply {
 export interface PathName {
   path: string;
   raw_path: string;
+}
+
+/**
+ * A path, written as in Change, that several `branches` have changed.
+ *
+ * `conflict` is the kind of conflict that a merge of the two branches `between` would meet there: content, binary, add/add,
+ * modify/delete, type, symlink, special or attributes. It is "" if the changes can be merged, or are the same.
+ */
+export interface PathOverlap {
+  path: string;
+  raw_path: string;
+  branches: string[];
+  conflict: string;
+  between: string[];
 }
 
 /** A process that waits for an answer. `what` is read, write or change: make, remove or rename that name. */
@@ -1242,6 +1291,7 @@ export interface Exchanges {
   "branch.rename": { request: BranchRename; reply: BranchReply };
   "branch.show": { request: BranchShow; reply: BranchReply };
   "branch.unbind": { request: BranchUnbind; reply: Done };
+  "branch.worktree": { request: BranchWorktree; reply: BranchReply };
   "capabilities": { request: Capabilities; reply: CapabilitiesReply };
   "commit": { request: Commit; reply: MergeReply };
   "commit.end": { request: CommitEnd; reply: MergeReply };
@@ -1257,6 +1307,7 @@ export interface Exchanges {
   "interpose.set": { request: InterposeSet; reply: InterposeReply };
   "log": { request: Log; reply: SnapshotsReply };
   "merge": { request: Merge; reply: MergeReply };
+  "overlaps": { request: OverlapsList; reply: OverlapsReply };
   "policy.get": { request: PolicyGet; reply: PolicyReply };
   "policy.set": { request: PolicySet; reply: PolicyReply };
   "prune": { request: Prune; reply: SnapshotsReply };
