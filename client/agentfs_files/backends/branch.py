@@ -216,10 +216,12 @@ class BranchFilesystem(BaseFilesystem):
 
     # -- snapshots
 
-    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        """Take a snapshot in O(1), unless files are counted. ``commit_ref`` is its id, which every agentfsd command accepts."""
+    def snapshot(self, *, tag: str | None = None, keep: bool = False) -> FilesystemSnapshot:
+        """Take a snapshot in O(1), unless files are counted. ``commit_ref`` is its id, which every agentfsd command accepts. With
+        *keep*, retention does not delete it.
+        """
         try:
-            made = self._way.ask(lambda client: client.create_snapshot(self.branch_id, tag=tag or ""), changes=True)
+            made = self._way.ask(lambda client: client.create_snapshot(self.branch_id, tag=tag or "", keep=keep), changes=True)
         except DaemonGoneError:
             raise
         except AgentFSError as exc:
