@@ -14,6 +14,7 @@ from agentfs_client.facts import (
     Decision,
     FileInfo,
     FilePatch,
+    ListedName,
     MergedPath,
     PathName,
     PathQuestion,
@@ -255,6 +256,22 @@ class FilesCounted(Reply, frozen=True, kw_only=True, tag="file.counted"):
 
 class FileData(Reply, frozen=True, kw_only=True, tag="file.data"):
     data: bytes
+
+
+class ContentsReply(Reply, frozen=True, kw_only=True, tag="file.contents.ok"):
+    """The contents of the first of the files that were asked for, in that order (base64 in JSON): as many as fit. None: read that
+    one by itself.
+    """
+
+    contents: list[bytes | None]
+
+
+class ListingsReply(Reply, frozen=True, kw_only=True, tag="file.listings.ok"):
+    """The names in the first of the directories that were asked for, each sorted: as many as fit. None: that one cannot be listed,
+    or has gone.
+    """
+
+    listings: list[list[ListedName] | None]
 
 
 class BackstoreReply(Reply, frozen=True, kw_only=True, tag="backstore.ok"):
