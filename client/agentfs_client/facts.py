@@ -247,7 +247,7 @@ class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return exact_path(self.target, self.raw_target)
 
 
-class ListedName(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class NameInTree(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A name in a directory, as lstat(2) shows it. Of the mode only the file type is told unless details were asked for, and if
     the caller may not search the directory.
 

@@ -14,8 +14,8 @@ from agentfs_client.facts import (
     Decision,
     FileInfo,
     FilePatch,
-    ListedName,
     MergedPath,
+    NameInTree,
     PathName,
     PathQuestion,
     PathVerdict,
@@ -267,11 +267,11 @@ class ContentsReply(Reply, frozen=True, kw_only=True, tag="file.contents.ok"):
 
 
 class ListingsReply(Reply, frozen=True, kw_only=True, tag="file.listings.ok"):
-    """The names in the first of the directories that were asked for, each sorted: as many as fit. None: that one cannot be listed,
-    or has gone.
+    """The names in the first of the directories that were asked for, each sorted: as many as fit. None: that one cannot be
+    listed, or has gone.
     """
 
-    listings: list[list[ListedName] | None]
+    listings: list[list[NameInTree] | None]
 
 
 class BackstoreReply(Reply, frozen=True, kw_only=True, tag="backstore.ok"):

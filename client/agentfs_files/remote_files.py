@@ -42,7 +42,7 @@ class RemoteFiles:
             contents += _ask(self.client, request, wire.ContentsReply, paths[0]).contents
         return contents
 
-    def listings(self, paths: Sequence[str], *, detailed: bool = False) -> Iterator[tuple[str, list[wire.ListedName] | None]]:
+    def listings(self, paths: Sequence[str], *, detailed: bool = False) -> Iterator[tuple[str, list[wire.NameInTree] | None]]:
         """Yield each directory with its sorted names; None for one that cannot be listed, or has gone. Symlinks are shown."""
         done = 0
         while done < len(paths):

@@ -16,7 +16,7 @@ from agentfsd.core.inode import Attributes
 from agentfsd.core.path_resolution import existing
 from agentfsd.core.permissions import EXECUTE, READ, Credentials
 from agentfsd.core.tree import Inode, Tree
-from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.domain_errors import invalid
 from agentfsd.types import CONTROL_DIR
 
 _STEP_FILES = 16  # that are read before others may have their turn
@@ -95,8 +95,8 @@ async def list_directories(services: Services, request: wire.FileListings, conte
 
 def _listings(
     services: Services, tree: Tree, paths: list[bytes], who: Credentials, *, detailed: bool
-) -> Steps[list[list[wire.ListedName] | None]]:
-    listings: list[list[wire.ListedName] | None] = []
+) -> Steps[list[list[wire.NameInTree] | None]]:
+    listings: list[list[wire.NameInTree] | None] = []
     count = 0
     for path in paths:
         try:
@@ -113,14 +113,14 @@ def _listings(
     return listings
 
 
-def _listing(directory: Inode, who: Credentials, *, detailed: bool) -> Steps[list[wire.ListedName]]:
+def _listing(directory: Inode, who: Credentials, *, detailed: bool) -> Steps[list[wire.NameInTree]]:
     tree, listing = directory.tree, []
     for number, (name, kind) in enumerate(sorted(tree.kinds(directory))):
         if name == CONTROL_DIR and directory.parent is None:
             continue
         if who.ruled is not None and who.ruled.hides(directory, name, is_dir=stat.S_ISDIR(kind)):
             continue
-        shown = _detailed(directory, name, who) if detailed else wire.ListedName(name, kind)
+        shown = _detailed(directory, name, who) if detailed else wire.NameInTree(name, kind)
         if shown is not None:
             listing.append(shown)
         if number % _STEP_FILES == 0:
@@ -128,7 +128,7 @@ def _listing(directory: Inode, who: Credentials, *, detailed: bool) -> Steps[lis
     return listing
 
 
-def _detailed(directory: Inode, name: bytes, who: Credentials) -> wire.ListedName | None:
+def _detailed(directory: Inode, name: bytes, who: Credentials) -> wire.NameInTree | None:
     """Describe a name; None if it has gone since the names were read."""
     try:
         looked = inode_stat.look(directory.tree, directory, name)
@@ -136,7 +136,7 @@ def _detailed(directory: Inode, name: bytes, who: Credentials) -> wire.ListedNam
             return None
         inode, attributes = looked
         target = inode.tree.readlink(inode) if stat.S_ISLNK(attributes.mode) else b""
-        return wire.ListedName(
+        return wire.NameInTree(
             name, attributes.mode, attributes.uid, attributes.gid, attributes.size, attributes.blocks, attributes.mtime_ns,
             attributes.rdev, _group(attributes), target, _xattrs(inode, who),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A branch as a tree for an archive: names, attributes and small files by requests about many at once, the rest from its mount."""
+"""A branch as a tree for an archive: names and small files by requests about many at once, the rest from its mount."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class BranchTree:
         )  # fmt: skip
         return entries
 
-    def _listings(self, path: bytes) -> Iterator[list[wire.ListedName] | None]:
+    def _listings(self, path: bytes) -> Iterator[list[wire.NameInTree] | None]:
         for _, listing in self._files.listings([_text(path)], detailed=True):
             yield listing
 
@@ -62,11 +62,11 @@ class BranchTree:
         self._read |= {each.path: content for each, content in zip(some, contents, strict=True) if content is not None}
 
 
-def _is_small(entry: TreeEntry, name: wire.ListedName) -> bool:
+def _is_small(entry: TreeEntry, name: wire.NameInTree) -> bool:
     return entry.is_file and entry.size <= min(_SMALL_BYTES, name.blocks * _BLOCK)  # others may have holes
 
 
-def _entry(path: bytes, name: wire.ListedName) -> TreeEntry:
+def _entry(path: bytes, name: wire.NameInTree) -> TreeEntry:
     xattrs = {_text(key): value for key, value in name.xattrs.items()}
     is_file = TreeEntry(path, name.mode).is_file
     return TreeEntry(
