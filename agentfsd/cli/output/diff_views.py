@@ -41,6 +41,20 @@ def show_patches(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool
     sys.stdout.buffer.flush()
 
 
+def show_words(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
+    """Print patches by words, for people."""
+    pager.show(_word_lines(patches, colour), wanted=paged)
+
+
+def _word_lines(patches: Sequence[wire.FilePatch], colour: bool) -> Iterator[str]:
+    from agentfsd.cli.output import patch_colours as paint
+    from agentfsd.cli.output import word_diff  # imported here, as this loads libgit2
+
+    yield from map(paint.note, _notes(patches)) if colour else _notes(patches)
+    for patch in patches:
+        yield from word_diff.lines(_without_binary(patch), paint.styled if colour else lambda _, text: paint.styled("", text))
+
+
 def _notes(patches: Sequence[wire.FilePatch]) -> Iterator[str]:
     """Describe changes that a patch cannot hold, in lines that `git apply` skips."""
     for patch in patches:
