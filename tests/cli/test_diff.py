@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentfs_client import locate, wire
@@ -237,6 +238,12 @@ def test_stat_fits_its_width() -> None:
     assert lines[2].startswith(" c => b ")
     assert lines[3] == " 3 files changed, 1001 insertions(+), 10 deletions(-)"
     assert list(diff_views._stat_lines([], 60, False)) == []
+    binary = msgspec.structs.replace(patch("d/" * 30, -1, -1), is_binary=True, old_mode=0, new_size=123_456)
+    gone = msgspec.structs.replace(patch("e/" * 30, 0, 900), new_mode=0)
+    lines = list(diff_views._stat_lines([binary, gone], 60, False))
+    assert all(len(line) <= 60 for line in lines)
+    assert lines[0].endswith("| Bin 1 -> 123456 bytes (new)")
+    assert lines[1].endswith("- (gone)")
 
 
 def test_the_client_library_gets_exact_paths_and_patches(branch: Mounted) -> None:
