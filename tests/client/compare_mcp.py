@@ -22,7 +22,7 @@ _SERVER = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
 _OURS = "import sys; from agentfs_files import HostFilesystem; from agentfs_files.integrations.mcp.server import run; "
 _OURS += "run(HostFilesystem(sys.argv[1]))"
 _STAMP = re.compile(r"\w{3} \w{3} \d\d \d{4} [\d:]+ GMT\+0000 \([^)]*\)|\d{4}-\d\d-\d\dT[\d:.]+Z?")
-_CALL_S = 20
+_END_S = 20
 
 
 class Call(NamedTuple):
@@ -79,9 +79,8 @@ class Server:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(_CALL_S)
+        """Close standard input, at which the server ends."""
+        self._process.communicate(timeout=_END_S)
 
 
 def fill(root: Path) -> None:
