@@ -21,6 +21,7 @@ from agentfsd.control.handlers import (
     history_requests,
     observation_requests,
     rule_requests,
+    run_requests,
     snapshot_requests,
 )
 from agentfsd.control.operation_declaration import ControlOperation
@@ -39,6 +40,7 @@ _MODULES = (
     history_requests,
     observation_requests,
     rule_requests,
+    run_requests,
     snapshot_requests,
 )
 

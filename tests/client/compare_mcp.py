@@ -104,12 +104,14 @@ def fill(root: Path) -> None:
 
 
 _PLACES = (
-    "src/app.py", "src", "src/", "./src/app.py", "src/../src/app.py", "src//app.py", "", ".", "missing", "missing/x", "src/app.py/x",
-    "empty", "empty.txt", "no end", "crlf.txt", "binary.bin", "dot.png", ".hidden", "link.py", "out", "out/passwd", "dangling",
+    "src/app.py", "src", "src/", "./src/app.py", "src/../src/app.py", "src//app.py", "", ".", "missing", "missing/x",
+    "src/app.py/x", "empty", "empty.txt", "no end", "crlf.txt", "binary.bin", "dot.png",
+    ".hidden", "link.py", "out", "out/passwd", "dangling",
     "docs/read me.md", "docs/ü.md", "docs/u\u0308.md", "../other", "/etc/passwd", "n" * 100, "a/" * 20 + "x", "n" * 300, "~/x",
 )  # fmt: skip
 _PATTERNS = (
-    "*", "**", "**/*", "*.py", "**/*.py", "app", "**/app*", "*.{py,ts}", "**/*.{py,ts}", "src/**", "**/deep/**", "[a-d]*", "?mpty*",
+    "*", "**", "**/*", "*.py", "**/*.py", "app", "**/app*", "*.{py,ts}", "**/*.{py,ts}", "src/**", "**/deep/**", "[a-d]*",
+    "?mpty*",
     "!*.py", "**/!(app)*", "**/*.md", "**/ü*", "missing*", "", "**/.hidden", "*/", "@(src|docs)",
 )  # fmt: skip
 
@@ -154,7 +156,8 @@ def _wrong() -> Iterator[Call]:
 
 def _changing() -> Iterator[Call]:
     edits: list[list[dict[str, str]]] = [
-        [{"oldText": "second", "newText": "2nd"}], [{"oldText": "  third\n", "newText": ""}], [{"oldText": "not there", "newText": "x"}],
+        [{"oldText": "second", "newText": "2nd"}], [{"oldText": "  third\n", "newText": ""}],
+        [{"oldText": "not there", "newText": "x"}],
         [{"oldText": "third", "newText": "3\n4"}, {"oldText": "3\n4", "newText": "5"}], [{"oldText": "", "newText": "x"}], [],
         [{"oldText": "one\ntwo", "newText": "1\n2"}], [{"oldText": "third\nlast", "newText": "x\ny"}],
     ]  # fmt: skip
@@ -163,7 +166,8 @@ def _changing() -> Iterator[Call]:
             yield Call("edit_file", {"path": f"ROOT/{place}", "edits": edit, "dryRun": True})
         yield Call("edit_file", {"path": f"ROOT/{place}", "edits": edits[0]})
         yield Call("read_text_file", {"path": f"ROOT/{place}"})
-    for place in ("new.txt", "src/app.py", "made/up/x", "empty", "link.py", "dangling", "out/x", "../x", "", "n" * 100, "n" * 300):
+    ends = ("n" * 100, "n" * 300)
+    for place in ("new.txt", "src/app.py", "made/up/x", "empty", "link.py", "dangling", "out/x", "../x", "", *ends):
         yield Call("write_file", {"path": f"ROOT/{place}", "content": "héllo\n"})
         yield Call("read_text_file", {"path": f"ROOT/{place}"})
     for place in ("d1", "d1", "d2/d3/d4", "src/app.py", "src/app.py/x", "out/x", "../x", "", "n" * 300, "b/" * 30):
@@ -171,7 +175,8 @@ def _changing() -> Iterator[Call]:
         yield Call("get_file_info", {"path": f"ROOT/{place}"})
     for old, new in (
         ("new.txt", "moved.txt"), ("missing", "x"), ("moved.txt", "src/app.py"), ("d1", "d2/d1"), ("d2", "d2/in"), ("src", "dst"),
-        ("dst", "missing/dst"), ("link.py", "link2"), ("out", "out2"), ("empty", "empty.txt"), ("moved.txt", "../x"), ("crlf.txt", "CRLF.txt"),
+        ("dst", "missing/dst"), ("link.py", "link2"), ("out", "out2"), ("empty", "empty.txt"), ("moved.txt", "../x"),
+        ("crlf.txt", "CRLF.txt"),
     ):  # fmt: skip
         yield Call("move_file", {"source": f"ROOT/{old}", "destination": f"ROOT/{new}"})
     yield Call("directory_tree", {"path": "ROOT"})
@@ -215,7 +220,8 @@ def main() -> None:
         for tool, some in sorted(by_tool.items()):
             print(f"  {tool}: {len(some)}")
             for call, ours, theirs in some if everything else some[:3]:
-                print(f"    {json.dumps(call.arguments)[:200]}\n      ours:   {ours.text[:300]!r}\n      theirs: {theirs.text[:300]!r}")
+                print(f"    {json.dumps(call.arguments)[:200]}")
+                print(f"      ours:   {ours.text[:300]!r}\n      theirs: {theirs.text[:300]!r}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Shows a patch by words, as `git diff --word-diff` does: ``[-removed-]`` and ``{+added+}``. It is for people; nothing applies it."""
+"""Shows a patch by words, as `git diff --word-diff` does: ``[-removed-]`` and ``{+added+}``. Nothing can apply it."""
 
 import re
 from collections.abc import Callable, Iterator

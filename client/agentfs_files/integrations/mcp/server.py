@@ -64,7 +64,7 @@ def run(filesystem: Filesystem, *, snapshot_each_change: bool = False) -> None:
         import anyio
         import pydantic
 
-        pydantic.BaseModel.model_config["defer_build"] = True  # of some thousand types, a conversation uses few: a fifth of the start
+        pydantic.BaseModel.model_config["defer_build"] = True  # a conversation uses few of its types: a fifth of the start
         import mcp.server.stdio  # noqa: F401 - only loaded here
     gc.freeze()
     gc.enable()
