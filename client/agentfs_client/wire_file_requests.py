@@ -121,7 +121,8 @@ class FileContents(Request, frozen=True, kw_only=True, tag="file.contents"):
 class FileListings(Request, frozen=True, kw_only=True, tag="file.listings"):
     """List several directories with one request. Symlinks on the way are followed, those in the listings are not.
 
-    With ``detailed``, all attributes are told, else name and type. Paths and ``branch`` are those of FileContents.
+    With ``detailed``, all attributes are told, else name and type. Where rules by path hold for the caller, no details are told.
+    Paths and ``branch`` are those of FileContents.
     """
 
     branch: str | None = None

@@ -87,7 +87,9 @@ class _Reader:
 
 @control_operation(wire.FileListings, permission=own_history("branch"), note=changes_nothing)
 async def list_directories(services: Services, request: wire.FileListings, context: RequestContext) -> wire.ListingsReply:
-    """List several directories."""
+    """List several directories. Where rules hold for the caller, details are to be asked for one by one: each is checked then."""
+    if request.detailed and context.ruled is not None:
+        return wire.ListingsReply(listings=[None] * len(request.raw_paths))
     tree = services.overlay.trees.of(request.branch or context.branch)
     listings = _listings(services, tree, request.raw_paths, context.credentials(), detailed=request.detailed)
     return wire.ListingsReply(listings=await drive(listings, context))
