@@ -83,6 +83,11 @@ SECTIONS = {
     "Browse yesterday": (_MOUNTED, ["Files .agentfs/snapshots/20", "M\tREADME.md"]),
     "Review in the browser": (_MOUNTED + "mkdir sessions; touch sessions/4f1c.jsonl\n", [".localhost:"]),
     "See what happens, and who did it": (_MOUNTED + "agentfsd run -b fix-1 --new -- my-agent\n", ["create", "hostfs"]),
+    "Who collides": (_MOUNTED, ["content", "way-1, way-2  README.md"]),
+    "Make and remove worktrees": ("cd ~/project\n", ["fix the tests", "feature/login", "removed worktree fix-1"]),
+    "Other harnesses": ("", ["## task-7", "removed worktree task-7"]),
+    "Open a branch as a folder": ("", ["## fix-1"]),
+    "Run the editor in the branch": ("", ["src/project-"]),
     "Bind running processes, open a shell": (_MOUNTED + _TWO_BRANCHES, ["tested"]),
     "Export, import, and move histories": (_MOUNTED + _TWO_BRANCHES, ["from-mail"]),
     "Move much data at full speed": (_MOUNTED + _TWO_BRANCHES, ["enabled"]),
@@ -190,13 +195,14 @@ def spoiling(script: str, *directories: Path, timeout_s: float = 120) -> str:
 def test_install() -> None:
     """All ways, after each other; `apt` asks nothing.
 
-    Two things only cost time: pip takes what it compiled when the tests were installed, and the Debian package is not compressed.
+    Three things only cost time: pip takes what it compiled when the tests were installed, and compiles no Python that nobody
+    uses; the Debian package is not compressed.
     """
     needs_fuse()
     cache = Path(subprocess.run([BIN / "pip", "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip())
     prelude = f"""
         set -eu
-        export PIP_CACHE_DIR={shlex.quote(str(cache))} DPKG_DEB_COMPRESSOR_TYPE=none
+        export PIP_CACHE_DIR={shlex.quote(str(cache))} DPKG_DEB_COMPRESSOR_TYPE=none PIP_NO_COMPILE=1
         quietly() {{ "$@" >/tmp/said 2>&1 || (cat /tmp/said; false); }}
         apt() {{ DEBIAN_FRONTEND=noninteractive quietly apt-get -qq -y --no-install-recommends "$@"; }}
         apt update || exit {UNREACHABLE}

@@ -14,7 +14,7 @@ def getattr_(conn: Connection, node_id: int, ctx: CallContext) -> AttributesRepl
     """Answer GETATTR and STATX."""
     node = conn.nodes[node_id]
     if isinstance(node, VirtualNode):
-        return AttributesReply(conn.replies.virtual_attributes(node), LONG_S)
+        return AttributesReply(conn.replies.virtual_attributes(node), LONG_S if node.is_dir else NOW_S)
     return conn.replies.shown(node, conn.access.open_inode(node_id, ctx))
 
 

@@ -18,12 +18,20 @@ _FIRST_FILES, _MOST_FILES = 16, 256
 def tree_for_many(client: ControlClient, tree: HostFilesystem | RemoteTree, branch_id: str) -> HostFilesystem | RemoteTree:
     """Return the way to read many files of a branch.
 
-    The mount's page cache is nearer where this process is bound to the branch, and what is mounted beneath the branch's directory
-    is seen through the mount only.
+    The mount's page cache is nearer where this process is bound to the branch. Only the mount shows what is mounted beneath the
+    branch's directory, and the ``.git`` file of a branch that is a worktree.
     """
-    if isinstance(tree, RemoteTree) or client.hello.bound or tree.has_mounts_beneath():
+    if isinstance(tree, RemoteTree) or client.hello.bound or tree.has_mounts_beneath() or _is_worktree(tree):
         return tree
     return RemoteTree(client, branch_id)
+
+
+def _is_worktree(tree: HostFilesystem) -> bool:
+    """Return whether the mount shows a ``.git`` file, which the branch itself may not have."""
+    try:
+        return tree._stat_name(".git").is_file
+    except OSError:
+        return False
 
 
 def small_contents(
