@@ -29,7 +29,7 @@ def tree_for_many(client: ControlClient, tree: HostFilesystem | RemoteTree, bran
 def _is_worktree(tree: HostFilesystem) -> bool:
     """Return whether the mount shows a ``.git`` file, which the branch itself may not have."""
     try:
-        return tree._stat_name(".git").is_file
+        return tree.stat(".git").is_file
     except OSError:
         return False
 
