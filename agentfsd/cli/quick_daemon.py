@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _FSTYPE, _OVERLAY_SOURCE = b"fuse.agentfsd", b"agentfsd-run-"  # as agentfs_host.mount_table has them
+VERSION = 1  # of the protocol: agentfs_client.message has it
 _LENGTH = struct.Struct("<I")
 _PART_BYTES = 1 << 17
 
@@ -62,6 +63,23 @@ def socket_of(named: str | None) -> str | None:
         return str(found[0]["socket"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def shown_here(directory: str) -> tuple[str, str] | None:
+    """Return the socket of the daemon whose mount shows *directory*, and where that is mounted; None if no mount of ours does."""
+    at = _mount_that_shows(directory, _mounts())
+    if at is None:
+        return None
+    found = _records_at(at, _records())
+    return (str(found[0]["socket"]), at) if len(found) == 1 else None
+
+
+def mountpoint_above(directory: str) -> str | None:
+    """Return the mount point of an overlay whose real files are in or around *directory*; None if there is none."""
+    for record in _records():
+        if not record["hidden"] and (directory + "/").startswith(str(record["lower"]).rstrip("/") + "/"):
+            return str(record["mountpoint"])
+    return None
 
 
 def _records_at(path: str, records: "list[dict[str, Any]]") -> "list[dict[str, Any]]":

@@ -21,6 +21,7 @@ from agentfsd.control.handlers import (
     observation_requests,
     rule_requests,
     snapshot_requests,
+    step_requests,
 )
 from agentfsd.control.operation_declaration import ControlOperation
 
@@ -38,6 +39,7 @@ _MODULES = (
     observation_requests,
     rule_requests,
     snapshot_requests,
+    step_requests,
 )
 
 OPERATIONS: dict[type[wire.Request], ControlOperation[Any]] = {

@@ -11,9 +11,9 @@ from agentfsd.core.doomed_contents import DoomedContents
 from agentfsd.core.ids import IdMaker
 from agentfsd.core.overlay_events import OverlayEvents
 from agentfsd.core.tree import Parts, Tree
-from agentfsd.metadata import layer_rows
+from agentfsd.metadata import layer_rows, step_rows
 from agentfsd.metadata.row_store import Store
-from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
+from agentfsd.metadata.rows import BranchRow, SnapshotRow, StepRow, UndoRow
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import Backstore, Lower
 
@@ -30,6 +30,7 @@ class OverlayState:
         branches: Rows by branch id.
         snapshots: Rows by snapshot id.
         undo_rows: The undo log, by number of the entry.
+        steps: The steps of agents' sessions, by number, oldest first.
         temporary: Ids of the branches and snapshots that are removed with the conversation that made them.
         trees: Open trees by the id of their branch or snapshot; those of running work have ids of their own.
         replaced: Detached trees that are still in use: a process has a file open, or the kernel refers to an inode.
@@ -42,6 +43,7 @@ class OverlayState:
     branches: dict[str, BranchRow]
     snapshots: dict[str, SnapshotRow]
     undo_rows: dict[int, UndoRow]
+    steps: dict[int, StepRow]
     temporary: dict[str, bool]
     trees: dict[str, Tree] = field(default_factory=dict)
     replaced: WeakSet[Tree] = field(default_factory=WeakSet)
@@ -84,6 +86,7 @@ def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState
         branches,
         {row.id: row for row in layer_rows.snapshots(store)},
         {row.id: row for row in layer_rows.undo_rows(store)},
+        {row.id: row for row in step_rows.read(store)},
         dict.fromkeys(store.value(_TEMPORARY).split(), True),
         pins=Counter(layer for loan in loans for layer in loan.layers()),
     )
