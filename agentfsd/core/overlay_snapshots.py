@@ -15,7 +15,13 @@ from agentfsd.metadata.rows import BranchRow, SnapshotRow, StepRow, UndoRow
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import SnapshotSummary
 
-UNNAMED, RUN, STEP, SAFETY, MERGE = "unnamed", "run", "step", "safety", "merge"  # kinds of snapshots without a name given by the user
+UNNAMED, RUN, STEP, SAFETY, MERGE = (
+    "unnamed",
+    "run",
+    "step",
+    "safety",
+    "merge",
+)  # kinds of snapshots without a name given by the user
 TAGGED, NAMED, KEPT = "tagged", "", "kept"  # only a tag was given; a name was given; the user asked to keep it
 _CANDIDATES = 5
 

@@ -135,7 +135,10 @@ class SessionSteps:
         with_key = [row for row in rows if row.key == key] if key else []
         if not rows:
             raise Refusal(
-                errno.ENOENT, "no-such-step", f"session {session!r} has no step in that branch", "`agentfsd rewind --list` shows them"
+                errno.ENOENT,
+                "no-such-step",
+                f"session {session!r} has no step in that branch",
+                "`agentfsd rewind --list` shows them",
             )
         found, branch = (with_key or rows)[-1], self._refs.branch(branch_id)
         return self._described(found), bool(found.replaced) or self._was_replaced(session, branch, self._last_restore(branch))

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 MOST = 400  # changes that are looked at
 _NAMES = 8  # that a line has
 _GIT_PATIENCE_S = 1.0
-_VERBS = {"A": "added", "M": "modified", "D": "deleted", "R": "renamed", "T": "type changed", "m": "mode changed", "x": "attributes"}
+_VERBS = {
+    "A": "added",
+    "M": "modified",
+    "D": "deleted",
+    "R": "renamed",
+    "T": "type changed",
+    "m": "mode changed",
+    "x": "attributes",
+}
 _FORBIDDEN_ENV = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 
 

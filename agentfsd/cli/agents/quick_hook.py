@@ -116,15 +116,15 @@ _HANDLERS: dict[str, Callable[[HookInput], _Said]] = {
 }  # fmt: skip
 
 _REPLACED = (
-    "agentfsd: since your last step the files of this branch were put back to an earlier state (rewind, restore or undo). What you "
-    "remember of them may be wrong: read a file again before you change it."
+    "agentfsd: since your last step the files of this branch were put back to an earlier state (rewind, restore or undo). What "
+    "you remember of them may be wrong: read a file again before you change it."
 )
 
 
 def _introduction(joined: Joined) -> str:
     return (
-        f"{joined.root} shows branch {joined.branch} of an agentfsd overlay: what you change stays in the branch until the person "
-        "commits it. The state before each prompt and each tool call is kept, and after a call you are told what it changed."
+        f"{joined.root} shows branch {joined.branch} of an agentfsd overlay: what you change stays in the branch "
+        "until the person commits it. The state before each prompt and each tool call is kept, and after a call you are told what it changed."
     )
 
 
