@@ -15,6 +15,7 @@ PATIENCE_S = 10.0
 _SHELLS = ("sh", "bash", "dash", "zsh", "ash", "ksh", "fish", "busybox")
 _SHORT_NAMES = {"claude-code": "claude"}
 _ID_CHARACTERS = 8
+_MOST_CHARACTERS = 100
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
@@ -53,10 +54,7 @@ def join(said: HookInput) -> Joined | None:
         return Joined(socket, root, hello["branch"], False)
     if not said.session:
         raise HookFailed("the harness does not say which session it is")
-    name = _branch_name(said)
-    made = _ask_leniently(socket, {"op": "branch.create", "name": name})
-    if made["op"] == "error" and made["code"] != "branch-exists":  # a session that is resumed goes on in its branch
-        raise HookFailed(made["message"])
+    name = _make_branch(socket, said)
     harness = _harness()
     ask(socket, {"op": "branch.bind", "pid": harness, "branch": name})
     for pid in _descendants(harness, spared=os.getpid()):
@@ -86,9 +84,20 @@ def _ask_leniently(socket: str, request: dict[str, object]) -> quick_daemon.Json
     return reply
 
 
-def _branch_name(said: HookInput) -> str:
-    letters = "".join(char for char in said.session if char in _NAME_CHARACTERS)
-    return f"{_SHORT_NAMES.get(said.harness, said.harness)}-{letters[:_ID_CHARACTERS] or 'session'}"
+def _make_branch(socket: str, said: HookInput) -> str:
+    """Create the session's branch, and return its name. A session that is resumed goes on in the branch that it had."""
+    letters = "".join(char for char in said.session if char in _NAME_CHARACTERS) or "session"
+    agent = _SHORT_NAMES.get(said.harness, said.harness)
+    for name in (f"{agent}-{letters[-_ID_CHARACTERS:]}", f"{agent}-{letters[:_MOST_CHARACTERS]}"):  # at first often a time
+        made = _ask_leniently(socket, {"op": "branch.create", "name": name})
+        if made["op"] != "error":
+            return name
+        if made["code"] != "branch-exists":
+            raise HookFailed(made["message"])
+        steps = ask(socket, {"op": "step.list", "branch": name}).steps
+        if not steps or any(step.session == said.session for step in steps):
+            return name
+    raise HookFailed(f"branch {name} belongs to another session")
 
 
 def _harness() -> int:

@@ -37,9 +37,9 @@ def rewind(turn: str | None, session: str | None, new: str | None, listing: bool
     """Go back to the files of an earlier turn of an agent's session.
 
     The files of the session's branch become what they were before the prompt of TURN, whoever changed them: the agent's
-    tools, its shell commands, or you. The session may go on meanwhile, and is told. `agentfsd undo` takes it back. Without --to, you choose
-    on the terminal. The hooks that `agentfsd agent install` sets up take the snapshots. Ignored and uncommitted files are
-    covered, the conversation is not: rewind that in the agent.
+    tools, its shell commands, or you. The session may go on meanwhile, and is told. `agentfsd undo` takes it back. Without
+    --to, you choose on the terminal. The hooks that `agentfsd agent install` sets up take the snapshots. Ignored and
+    uncommitted files are covered, the conversation is not: rewind that in the agent.
 
     \b
     Example:
