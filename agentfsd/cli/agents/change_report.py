@@ -65,14 +65,14 @@ def _deleted(paths: "dict[bytes, JsonReply]", ignored: set[bytes]) -> list[str]:
 def _others(paths: "dict[bytes, JsonReply]", ignored: set[bytes], root: str, named: Sequence[str]) -> list[str]:
     left = {path: change for path, change in paths.items() if change.status != "D"}
     wanted = {os.fsencode(os.path.relpath(os.path.abspath(path), root)) for path in named}
-    beside = [path for path in left if wanted and path not in wanted and not _holds(path, wanted)]
-    lines = [f"NOT NAMED in this call, but changed: {_names(beside)}"] if beside else []
-    if hidden := [path for path in left if path in ignored and path not in beside]:
+    seen = [path for path in left if path not in ignored]
+    beside = [path for path in seen if wanted and path not in wanted and not _holds(path, wanted)]
+    lines = [f"NOT NAMED in this call, but changed: {_names(_gathered(beside))}"] if beside else []
+    if hidden := [path for path in left if path in ignored]:
         lines.append(f"Changed, and ignored by git: {_names(_gathered(hidden))}")
     for status, verb in _VERBS.items():
-        some = [path for path, change in left.items() if change.status == status and path not in ignored and path not in beside]
-        if some:
-            lines.append(f"{verb}: {_names(some)}")
+        if some := [path for path in seen if left[path].status == status and path not in beside]:
+            lines.append(f"{verb}: {_names(_gathered(some))}")
     return lines
 
 

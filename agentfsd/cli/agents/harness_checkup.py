@@ -91,7 +91,8 @@ def _called() -> HarnessFinding:
     took_ms = (time.monotonic() - began) * 1000
     if done.returncode or done.stdout.strip() != b"{}":
         return HarnessFinding(False, f"a hook answers {done.stdout[:80]!r}, exit code {done.returncode}")
-    return HarnessFinding(took_ms < _SLOW_MS, f"a hook is answered in {took_ms:.0f} ms")
+    hint = "that is slow: this machine is busy, or its disk is" if took_ms > _SLOW_MS else ""
+    return HarnessFinding(True, f"a hook is answered in {took_ms:.0f} ms", hint)
 
 
 def _place(directory: str) -> Iterator[HarnessFinding]:

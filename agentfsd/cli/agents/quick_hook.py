@@ -124,8 +124,7 @@ _REPLACED = (
 def _introduction(joined: Joined) -> str:
     return (
         f"{joined.root} shows branch {joined.branch} of an agentfsd overlay: what you change stays in the branch until "
-        "the person commits it. The state"
-        " before each prompt and each tool call is kept. After a call you are told what it changed."
+        "the person commits it. The state before each prompt and tool call is kept. After a call you are told what it changed."
     )
 
 
