@@ -11,7 +11,9 @@ import select
 import shutil
 import subprocess
 import tempfile
+import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +21,7 @@ import pytest
 
 _INSTALL_S = 240
 _PATIENCE_S = 90
+_AGAIN_S = 5
 
 
 def installed(package: str, version: str) -> Path:
@@ -55,7 +58,7 @@ class Codex:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._to: IO[str] = self._process.stdin
         self._from: IO[str] = self._process.stdout
-        self._number = 0
+        self._number, self._unread = 0, b""
         self.call("initialize", {"clientInfo": {"name": "test", "version": "1"}, "capabilities": {"experimentalApi": True}})
         self._send({"method": "initialized"})
 
@@ -91,9 +94,12 @@ class Codex:
         self._to.flush()
 
     def _read(self) -> dict[str, Any]:
-        assert select.select([self._from], [], [], _PATIENCE_S)[0], "Codex says nothing"
-        line = self._from.readline()
-        assert line, "Codex has ended"
+        while b"\n" not in self._unread:
+            assert select.select([self._from], [], [], _PATIENCE_S)[0], "Codex says nothing"
+            part = os.read(self._from.fileno(), 65536)
+            assert part, "Codex has ended"
+            self._unread += part
+        line, _, self._unread = self._unread.partition(b"\n")
         said: dict[str, Any] = json.loads(line)
         return said
 
@@ -112,9 +118,10 @@ class Terminal:
 
     def __init__(self, command: list[str], directory: Path, environment: dict[str, str]) -> None:
         self._main, side = pty.openpty()
+        termios.tcsetwinsize(side, (40, 120))
         self._process = subprocess.Popen(
             command, cwd=directory, stdin=side, stdout=side, stderr=side, start_new_session=True,
-            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40", **environment},
+            env={**os.environ, "TERM": "xterm-256color", **environment},
         )  # fmt: skip
         os.close(side)
         self.shown = ""
@@ -135,14 +142,20 @@ class Terminal:
                 except OSError:
                     return
 
-    def type(self, text: str) -> None:
-        """Type a line, as fast as a person: what comes at once counts as pasted."""
+    def type(self, text: str, is_sent: Callable[[], bool]) -> None:
+        """Type a line, as fast as a person, as what comes at once counts as pasted; again, if it got lost in a redrawn screen."""
         self.shown = ""
-        for key in text:
-            os.write(self._main, key.encode())
-            self.look(0.01)
-        self.look(0.3)
-        os.write(self._main, b"\r")
+        deadline = time.monotonic() + _PATIENCE_S
+        while not is_sent():
+            assert time.monotonic() < deadline, f"{text} is not sent: {self.shown[-2000:]}"
+            for key in f"\x15{text}":  # Ctrl-U: an empty line
+                os.write(self._main, key.encode())
+                self.look(0.01)
+            self.look(0.3)
+            os.write(self._main, b"\r")
+            again = time.monotonic() + _AGAIN_S
+            while not is_sent() and time.monotonic() < again:
+                self.look(0.1)
 
     def end(self) -> None:
         self._process.terminate()

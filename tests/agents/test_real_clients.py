@@ -1,7 +1,7 @@
 """Install, three turns with shell commands, rewind while the client runs, remove: with real clients and a scripted model.
 
-opencode was tried by hand: at its first start it fetches packages of its own for a minute. Claude Code's licence does not let a test
-install it: test_hooks.py replays what its reference documents.
+opencode was tried by hand: at its first start it fetches packages of its own for a minute. Claude Code's licence does not let a
+test install it: test_hooks.py replays what its reference documents.
 """
 
 import os
@@ -62,6 +62,7 @@ def _check_told(told: str) -> None:
     assert "DELETED: sub, sub/inner" in told
     assert "DELETED: .env, link" in told
     assert "put back" in told
+    assert "lower\\n" in told.rpartition("put back")[2], "the tool of the fourth turn did not see the files as they had been"
 
 
 def test_codex(workspace: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +95,6 @@ def test_codex(workspace: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             client.end()
         told = model.told()
     _check_told(told)
-    assert "lower\\\\n" in told.partition("put back")[2], "the tool of the fourth turn saw the files as they had been"
     agentfsd("agent", "remove", "codex")
     assert hooks.read_text() == before
 
@@ -126,14 +126,14 @@ def test_gemini_cli(workspace: Mounted, tmp_path: Path, monkeypatch: pytest.Monk
         environment = {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": model.url, "GEMINI_CLI_NO_RELAUNCH": "true"}
         client = Terminal(command, workspace.path, environment)
         try:
-            client.wait_for(r"Type your message")
+            client.wait_for("this session is in branch")
             for text in _TURNS:
-                client.type(text)
+                client.type(text, lambda text=text: text in model.told())
                 client.wait_for(CLOSING)
                 client.look(0.5)
             branch = _check_turns(workspace, "gemini")
             _check_rewound(workspace, branch)
-            client.type("turn number-four, please")
+            client.type("turn number-four, please", lambda: "turn number-four" in model.told())
             client.wait_for(CLOSING)
         finally:
             client.end()
