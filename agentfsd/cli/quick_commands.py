@@ -7,8 +7,8 @@ a terminal to print on, a mount that is not found at once) is left to the full c
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
     from agentfsd.cli.quick_daemon import JsonReply
 

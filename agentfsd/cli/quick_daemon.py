@@ -3,14 +3,14 @@
 It handles the plain cases. In every other case it returns None. The full command line then looks further, and says what is wrong.
 """
 
+import _socket  # socket itself makes enums of all its constants, and loads selectors: a tenth of a hook
 import json
 import os
-import socket
 import stat
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
     from typing import Any
 
@@ -147,7 +147,8 @@ def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Json
     Raises:
         Lost: The daemon ended before it answered, or did not answer within *timeout_s*, if that is not None.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
         connection.settimeout(timeout_s)
         try:
             connection.connect(place)
@@ -161,6 +162,8 @@ def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Json
         except (OSError, ValueError):
             raise Lost from None
         return reply
+    finally:
+        connection.close()
 
 
 def _receive(some: Callable[[int], bytes], size: int) -> bytes:

@@ -5,10 +5,10 @@ import select
 import signal
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from agentfsd.escape import quoted
 
+TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
     from agentfsd.cli.quick_daemon import JsonReply
 

@@ -2,12 +2,15 @@
 
 Sources: the hooks reference of Claude Code (code.claude.com/docs/en/hooks), of Codex (developers.openai.com/codex/hooks, and the
 schemas in its repository) and of Gemini CLI (geminicli.com/docs/hooks/reference). opencode has plugins in place of hooks; ours
-sends what agentfsd/cli/agents/opencode_plugin.py says.
+sends what agentfsd/cli/agents/opencode_plugin.js says.
 """
 
 import json
 import zlib
-from typing import Any, NamedTuple
+
+TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
 
 HARNESSES = ("claude-code", "codex", "gemini", "opencode")
 EVENTS = ("session-start", "prompt", "before-tool", "after-tool", "session-end")
@@ -18,10 +21,10 @@ _PATCH_MARKS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "***
 _EDITING = ("edit", "write", "replace", "patch", "notebook")  # in the names of tools that change the files that they name
 
 
-class HookInput(NamedTuple):
+class HookInput:
     """What a harness says, in one form for all of them.
 
-    Attributes:
+    Args:
         harness: One of HARNESSES.
         event_name: The harness's name for the event, which the answer repeats.
         session: The harness's name for the session; "" if it gives none.
@@ -30,12 +33,11 @@ class HookInput(NamedTuple):
         paths: The files that a tool was asked to change; empty if that is not known.
     """
 
-    harness: str
-    event_name: str
-    session: str
-    key: str
-    title: str
-    paths: tuple[str, ...]
+    def __init__(
+        self, harness: str, event_name: str = "", session: str = "", key: str = "", title: str = "", paths: tuple[str, ...] = ()
+    ) -> None:
+        self.harness, self.event_name, self.session = harness, event_name, session
+        self.key, self.title, self.paths = key, title, paths
 
 
 def read(body: bytes, harness: str) -> HookInput:
@@ -69,7 +71,7 @@ def answer(said: HookInput, context: str, message: str) -> bytes:
         context: What the model is to read; "" for nothing.
         message: What the person is to read; "" for nothing.
     """
-    reply: dict[str, Any] = {}
+    reply: dict[str, object] = {}
     if said.harness == "opencode":
         reply = {"context": context, "message": message}
     else:
@@ -80,7 +82,7 @@ def answer(said: HookInput, context: str, message: str) -> bytes:
     return json.dumps(reply).encode() + b"\n"
 
 
-def _guessed(said: dict[str, Any], event: str) -> str:
+def _guessed(said: "dict[str, Any]", event: str) -> str:
     if event.startswith(("Before", "After")) or "timestamp" in said:
         return "gemini"
     return "codex" if "turn_id" in said or ("model" in said and "permission_mode" in said) else "claude-code"

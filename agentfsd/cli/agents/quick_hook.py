@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> int | None:
     harness = _harness_of(options)
     if event not in _HANDLERS or harness is None or sys.stdin is None or sys.stdin.isatty():
         return None
-    said, answer = HookInput(harness, "", "", "", "", ()), ("", "")
+    said, answer = HookInput(harness), ("", "")
     try:
         said = harness_events.read(sys.stdin.buffer.read(), harness)
         answer = _HANDLERS[event](said)

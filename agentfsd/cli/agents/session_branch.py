@@ -6,7 +6,6 @@ daemon binds a running process, and what that starts from then on. The hook's pa
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from agentfsd.cli import quick_daemon
 from agentfsd.cli.agents.harness_events import HookInput
@@ -23,20 +22,18 @@ class HookFailed(Exception):
     """The hook cannot do its work. Its text says why."""
 
 
-class Joined(NamedTuple):
+class Joined:
     """A session in its branch.
 
-    Attributes:
+    Args:
         socket: The daemon's socket.
         root: Where the session sees the workspace.
         branch: The name of the branch.
         is_new: Whether the harness was bound just now.
     """
 
-    socket: str
-    root: str
-    branch: str
-    is_new: bool
+    def __init__(self, socket: str, root: str, branch: str, is_new: bool) -> None:
+        self.socket, self.root, self.branch, self.is_new = socket, root, branch, is_new
 
 
 def join(said: HookInput) -> Joined | None:
