@@ -73,6 +73,10 @@ SECTIONS = {
         _MOUNTED, ["agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project", "task 7"],
     ),
     "A snapshot around each tool call": (_MOUNTED, ["before-refactoring", "undone: restore of agent-1"]),
+    "Some of it": (
+        _MOUNTED + "agentfsd run -b agent-1 --new -- my-agent; agentfsd snapshot create -b agent-1 before-refactoring\n",
+        ["Commit this ", "Merge this ", "there is nothing to restore", "Discard this ", "nothing was taken: nothing has changed"],
+    ),
     "Try three fixes and keep one": (
         _MOUNTED, ["try-2 passes", "committed try-2 into /home/me/project", "discarded try-1", "discarded try-3"],
     ),

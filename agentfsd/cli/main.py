@@ -10,7 +10,7 @@ _SECTIONS = (  # as `agentfsd --help` shows them; each command is in the module 
     HelpSection("Branches", ("branch", "bind", "unbind", "bindings", "merge", "commit", "export", "import")),
     HelpSection("Agents", ("agent", "hook", "mcp", "rewind")),
     HelpSection("History", ("snapshot", "log", "restore", "undo", "discard", "prune", "gc")),
-    HelpSection("Looking", ("status", "diff", "watch", "top", "audit", "ui")),
+    HelpSection("Looking", ("status", "diff", "compare", "watch", "top", "audit", "ui")),
     HelpSection("Service", ("restart", "rules", "asks", "policy", "interpose", "backstore", "fsck", "completion")),
 )
 

@@ -1,6 +1,8 @@
 """Watches a run from before its command to its end, and tells what came of it: the summary, and the report if one is wanted."""
 
+import contextlib
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -42,6 +44,12 @@ class RunWatch:
         if not self._wanted or self._plan is None or self._plan.confinement.tmp != "private":
             return []
         return [place.path for place in self._plan.places if place.how == "fresh" and place.path in ("/tmp", "/var/tmp")]
+
+    def record(self, command: Sequence[str], exit_code: int) -> None:
+        """Record the run in the branch's history. A run in a branch, inside another one, is not recorded."""
+        if not self._daemon.hello.bound:
+            with contextlib.suppress(AgentFSError):  # the branch is gone; or the daemon, which a run outlives
+                self._daemon.record_run(shlex.join(command), exit_code, self._began_ns, time.time_ns(), self._branch.id)
 
     def tell(self, ended: Ended, *, made_up: bool, summarized: bool) -> None:
         """Print what the command did. An error here does not change the exit code.

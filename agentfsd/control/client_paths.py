@@ -3,6 +3,8 @@
 import errno
 import os
 
+import msgspec
+
 from agentfs_client import wire
 from agentfsd.control.handler_services import Services
 from agentfsd.control.request_context import RequestContext
@@ -12,6 +14,8 @@ from agentfsd.core.permissions import Credentials
 from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.history import paths, picked
+from agentfsd.history.picked import LineReplacement, PartialFile
 
 
 def find_path(services: Services, tree: Tree, path: bytes, who: Credentials, *, follow: bool) -> ResolvedPath:
@@ -59,9 +63,26 @@ def path_of(path: str, raw_path: bytes) -> bytes:
     return raw_path or path.encode()
 
 
-def requested_paths(request: wire.Diff | wire.DiffPatch | wire.Restore | wire.Commit) -> list[bytes]:
+def requested_paths(request: wire.Diff | wire.DiffPatch | wire.Restore | wire.Commit | wire.Merge) -> list[bytes]:
     """Return the only paths that a request concerns; empty for all."""
     return [path.encode() for path in request.paths] + request.raw_paths
+
+
+def requested_picks(request: wire.Restore | wire.Commit | wire.Merge) -> list[PartialFile]:
+    """Return the files of which only some lines are wanted.
+
+    Raises:
+        Refusal: A path is invalid, or is not among those of the request.
+    """
+    picks = []
+    for file in request.picked:
+        (path,) = paths.parse([path_of(file.path, file.raw_path)])
+        old_path = path_of(file.old_path, file.raw_old_path)
+        lines = tuple(LineReplacement(*msgspec.structs.astuple(each)) for each in file.lines)
+        (old_path,) = paths.parse([old_path or path])
+        picks.append(PartialFile(path, old_path, lines, file.mode, file.old_sha256, file.new_sha256))
+    picked.check(picks, paths.parse(requested_paths(request)))
+    return picks
 
 
 def check_permissions(mode: int) -> None:

@@ -20,6 +20,7 @@ from agentfsd.control.handlers import (
     history_requests,
     observation_requests,
     rule_requests,
+    run_requests,
     snapshot_requests,
     step_requests,
 )
@@ -38,6 +39,7 @@ _MODULES = (
     history_requests,
     observation_requests,
     rule_requests,
+    run_requests,
     snapshot_requests,
     step_requests,
 )

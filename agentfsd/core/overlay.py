@@ -18,6 +18,7 @@ from agentfsd.core.overlay_settings import OverlaySettings
 from agentfsd.core.overlay_snapshots import Snapshots
 from agentfsd.core.overlay_state import load_state
 from agentfsd.core.overlay_temporary import TemporaryRefs
+from agentfsd.core.recorded_runs import RecordedRuns
 from agentfsd.core.recovery import recover
 from agentfsd.core.refs import Refs
 from agentfsd.core.retention import SnapshotRetention
@@ -42,6 +43,7 @@ class Overlay:
         retention: Deletes snapshots that the retention settings no longer keep.
         undo_log: The operations that can be undone.
         steps: The steps of agents' sessions.
+        runs: The commands that were run in branches.
         branches: Makes, lists, replaces and deletes branches.
         temporary: The branches and snapshots that are removed with the conversation that made them.
         comparison: Finds the differences between two refs.
@@ -64,6 +66,7 @@ class Overlay:
         self.retention = SnapshotRetention(state, self.refs, self.snapshots)
         self.undo_log = UndoLog(state, self.refs, self.layers, self.trees, self.snapshots)
         self.steps = SessionSteps(state, self.refs, self.layers, self.snapshots)
+        self.runs = RecordedRuns(state)
         self.rules = OverlayRules(store)
         self.branches = Branches(
             state, self.refs, self.layers, self.trees, self.snapshots, self.retention, self.undo_log, self.rules

@@ -13,12 +13,15 @@ from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.history import picked
 from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import merge, moved_refs
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.paths import touches
+from agentfsd.history.picked import Picks
 from agentfsd.history.source_changes import SourceChanges
 from agentfsd.history.target_changes import TargetSince
+from agentfsd.metadata.rows import BranchRow
 from agentfsd.repositories import git_database_paths
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.index_times import refreshed
@@ -88,7 +91,7 @@ Progress = Generator[tuple[int, int, str], None, Merged]
 
 def merge_branches(
     overlay: Overlay, sources: Sequence[str], target: str, rules: Rules, author: Author, *, dry_run: bool = False,
-    wanted: tuple[bytes, ...] = (), leave_conflicting: bool = False, objects: Objects = _nobody_objects,
+    wanted: tuple[bytes, ...] = (), picks: Picks = (), leave_conflicting: bool = False, objects: Objects = _nobody_objects,
 ) -> Progress:  # fmt: skip
     """Merge each source, in order, into the branch *target*.
 
@@ -102,6 +105,7 @@ def merge_branches(
         author: The process that asks.
         dry_run: Change nothing.
         wanted: The only paths to merge; empty for all. A later merge does not start from such a merge.
+        picks: Files of which only some lines are merged. There is one source then, a branch.
         leave_conflicting: Leave out sources with conflicts, and merge the others.
         objects: Given the old tree, the new tree and the changed paths, return further conflicts.
 
@@ -114,8 +118,10 @@ def merge_branches(
         raise invalid(f"{target!r} cannot be merged into itself", "name another branch to merge into")
     if len(set(ids)) < len(ids):
         raise invalid("a branch is named twice", "name each branch once")
+    if picks and not (len(ids) == 1 and isinstance(overlay.refs.find(ids[0]), BranchRow)):
+        raise invalid("lines can be picked from one branch only", "name one branch to merge")
     for attempt in range(_ATTEMPTS):
-        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, leave_conflicting, objects)
+        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, picks, leave_conflicting, objects)
         result = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
         if result is not None:
             return result
@@ -141,6 +147,7 @@ def _attempt(
     author: Author,
     dry_run: bool,
     wanted: tuple[bytes, ...],
+    picks: Picks,
     leave_conflicting: bool,
     objects: Objects,
 ) -> Generator[tuple[int, int, str], None, Merged | None]:
@@ -150,7 +157,7 @@ def _attempt(
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
         seen, now, merged, unfinished = ours.head, ours, list[tuple[str, int]](), set[str]()
-        since, sources = TargetSince(overlay.trees, held), _Sources(overlay, ids, held, wanted)
+        since, sources = TargetSince(overlay.trees, held), _Sources(overlay, ids, held, wanted, picks)
         for source in ids:
             name, theirs = overlay.refs.find(source).name, sources.tree(source)
             base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
@@ -201,8 +208,10 @@ def _attempt(
 class _Sources:
     """The trees of the sources, in order. What the next one has changed can be read while git works on the one before."""
 
-    def __init__(self, overlay: Overlay, ids: Sequence[str], held: ExitStack, wanted: tuple[bytes, ...]) -> None:
-        self._overlay, self._held, self._wanted = overlay, held, wanted
+    def __init__(
+        self, overlay: Overlay, ids: Sequence[str], held: ExitStack, wanted: tuple[bytes, ...], picks: Picks
+    ) -> None:  # fmt: skip
+        self._overlay, self._held, self._wanted, self._picks = overlay, held, wanted, picks
         self._next = dict(itertools.pairwise(ids))
         self._trees: dict[str, Tree] = {}
         self._ahead: SourceChanges | None = None
@@ -210,7 +219,13 @@ class _Sources:
     def tree(self, source: str) -> Tree:
         """Return the tree of a source, which stays as it is until the end."""
         if source not in self._trees:
-            self._trees[source] = self._held.enter_context(self._overlay.trees.frozen(source))
+            trees = self._overlay.trees
+            tree = self._held.enter_context(trees.frozen(source))
+            if self._picks:
+                with trees.made_from(source) as old:
+                    made = picked.contents(old, tree, self._picks)
+                tree = self._held.enter_context(picked.applied(trees, tree, made))
+            self._trees[source] = tree
         return self._trees[source]
 
     def changes(self, source: str, base: Tree) -> SourceChanges:
@@ -316,14 +331,22 @@ def _refresh_indexes(tree: Tree, databases: Iterable[bytes]) -> Generator[tuple[
 
 
 def restore_paths(
-    overlay: Overlay, target: str, ref: str, wanted: tuple[bytes, ...], author: Author
+    overlay: Overlay, target: str, ref: str | None, wanted: tuple[bytes, ...], author: Author, picks: Picks = ()
 ) -> Generator[tuple[int, int, str], None, ListedChanges | None]:
     """Make some paths of a branch equal to those of *ref*, all of them or none. Return what changed; None: there was nothing
     to do.
+
+    Args:
+        overlay: The overlay.
+        target: The branch.
+        ref: What has the paths as they were; None for what the branch was made from.
+        wanted: The paths.
+        author: The process that asks.
+        picks: Files of which only some lines are restored.
     """
-    target_id, source = overlay.refs.branch(target).id, overlay.refs.find(ref).id
+    target_id, source = overlay.refs.branch(target).id, overlay.refs.find(ref).id if ref is not None else None
     for attempt in range(_ATTEMPTS):
-        steps = _restore_attempt(overlay, target_id, source, wanted, author)
+        steps = _restore_attempt(overlay, target_id, source, wanted, author, picks)
         done, listed = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
         if done:
             return listed
@@ -331,11 +354,15 @@ def restore_paths(
 
 
 def _restore_attempt(
-    overlay: Overlay, target_id: str, source: str, wanted: tuple[bytes, ...], author: Author
+    overlay: Overlay, target_id: str, source: str | None, wanted: tuple[bytes, ...], author: Author, picks: Picks
 ) -> Generator[tuple[int, int, str], None, tuple[bool, ListedChanges | None]]:
     """Return False when the target was changed meanwhile, and what changed."""
+    trees = overlay.trees
     with ExitStack() as held:
-        ours, theirs = (held.enter_context(overlay.trees.frozen(ref, readers_follow=False)) for ref in (target_id, source))
+        ours = held.enter_context(trees.frozen(target_id, readers_follow=False))
+        before = trees.made_from(target_id) if source is None else trees.frozen(source, readers_follow=False)
+        theirs = held.enter_context(before)
+        made = picked.contents(ours, theirs, picks)
         for path in wanted:
             if not (_exists(ours, path) or _exists(theirs, path)):
                 shown = path.decode("utf-8", "backslashreplace")
@@ -343,14 +370,15 @@ def _restore_attempt(
         outcome = MergeOutcome()
         for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, times=True):
             if pair is not None and touches(wanted, pair.path):
-                outcome.steps.append(Step(pair.path, pair.new))
+                content, look = made.get(pair.path, (None, None))
+                outcome.steps.append(Step(pair.path, pair.new, content, look))
             yield len(outcome.steps), 0, "changes"
         if not outcome.steps:
             return True, None
-        made = held.enter_context(overlay.trees.scratch(ours))
-        yield from _apply(made, theirs, outcome)
-        listed = yield from list_changes(overlay.parts, ours, made, {step.path for step in outcome.steps})
-        return overlay.branches.take_over(target_id, made, ours.head, "restore", (), author.pid, author.command), listed
+        restored = held.enter_context(trees.scratch(ours))
+        yield from _apply(restored, theirs, outcome)
+        listed = yield from list_changes(overlay.parts, ours, restored, {step.path for step in outcome.steps})
+        return overlay.branches.take_over(target_id, restored, ours.head, "restore", (), author.pid, author.command), listed
 
 
 def _exists(tree: Tree, path: bytes) -> bool:

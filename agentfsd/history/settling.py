@@ -1,7 +1,7 @@
 """Adapts a branch after its commit into the lower: the branch becomes empty, or notes what the lower has now."""
 
 import stat
-from collections.abc import Generator
+from collections.abc import Container, Generator
 from typing import NamedTuple
 
 from agentfsd.core import copyup, hard_links, inode_stat, origin
@@ -21,13 +21,18 @@ class Same(NamedTuple):
 
     ``inode``: its inode id in the branch; 0 if it has none. ``source``: the path in the lower from which its content or names
     came before the commit; None if they did not come from the lower. ``attributes``: False if both are merged as one directory,
-    but mode, owner or times differ.
+    but mode, owner or times differ; or if only some lines of a file were committed.
     """
 
     path: bytes
     inode: int = 0
     source: bytes | None = None
     attributes: bool = True
+
+
+def without_attributes(same: list[Same], paths: Container[bytes]) -> list[Same]:
+    """Return the paths, of which *paths* are not wholly the same: the branch goes on to differ from the lower there."""
+    return [entry._replace(attributes=False) if entry.path in paths else entry for entry in same]
 
 
 def rights_of(inode: Inode) -> tuple[object, ...]:

@@ -108,6 +108,18 @@ class StepRow(NamedTuple):
     replaced: int
 
 
+class RunRow(NamedTuple):
+    """A command that was run in a branch, likewise."""
+
+    id: int
+    branch_id: str
+    command: str
+    exit_code: int
+    started_ns: int
+    ended_ns: int
+    changed: int
+
+
 class UndoRow(NamedTuple):
     """An entry of the undo log, likewise."""
 

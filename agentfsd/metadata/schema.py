@@ -3,7 +3,7 @@
 The DDL says what is stored; code that disagrees with it is wrong. It needs SQLite 3.31 or newer.
 """
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 DDL = """
 -- Values of the whole state directory, by key:
@@ -25,7 +25,7 @@ CREATE TABLE fact (
 
 -- Numbers that are never used twice. Every number below `reserved` may have been handed out.
 CREATE TABLE counter (
-    name      TEXT PRIMARY KEY,     -- inode, object, layer, deed or step
+    name      TEXT PRIMARY KEY,     -- inode, object, layer, deed, run or step
     reserved  INTEGER NOT NULL
 ) WITHOUT ROWID;
 
@@ -78,6 +78,17 @@ CREATE TABLE deed (
     branch_id  TEXT NOT NULL,
     branch     TEXT NOT NULL,       -- the branch's row as it was, a JSON array; for a discard it is made anew from that
     snapshot   TEXT NOT NULL        -- id of the snapshot that holds the state
+);
+
+-- Commands that were run in branches: the last hundred of each.
+CREATE TABLE run (
+    id          INTEGER PRIMARY KEY,
+    branch_id   TEXT NOT NULL,
+    command     TEXT NOT NULL,      -- as it is shown to people
+    exit_code   INTEGER NOT NULL,   -- 128 and the number for a signal
+    started_ns  INTEGER NOT NULL,
+    ended_ns    INTEGER NOT NULL,
+    changed     INTEGER NOT NULL    -- changes of the branch when it ended; -1: counting would have taken too long
 );
 
 -- The steps of agents' sessions: before each prompt and each call of a tool, which snapshot holds the state of that moment.
@@ -220,6 +231,12 @@ CREATE TABLE IF NOT EXISTS rule (
 ) WITHOUT ROWID;
 """,
     6: """
+CREATE TABLE IF NOT EXISTS run (
+    id INTEGER PRIMARY KEY, branch_id TEXT NOT NULL, command TEXT NOT NULL, exit_code INTEGER NOT NULL,
+    started_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL, changed INTEGER NOT NULL
+);
+""",
+    7: """
 CREATE TABLE IF NOT EXISTS step (
     id INTEGER PRIMARY KEY, session TEXT NOT NULL, agent TEXT NOT NULL, branch_id TEXT NOT NULL, turn INTEGER NOT NULL,
     call INTEGER NOT NULL, key TEXT NOT NULL, title TEXT NOT NULL, created_ns INTEGER NOT NULL, snapshot TEXT NOT NULL,

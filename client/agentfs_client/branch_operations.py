@@ -115,10 +115,13 @@ class BranchOperations:
 
     @operation
     def restore(
-        self, ref: str, branch: str | None = None, paths: Sequence[str | bytes] = (), *, on_progress: OnProgress | None = None
-    ) -> Question[str]:
-        """Restore a branch, or only some of its paths, from a snapshot. Returns a description for people."""
-        request = wire.Restore(ref=ref, branch=branch, raw_paths=raw_paths(paths), progress=on_progress is not None)
+        self, ref: str | None, branch: str | None = None, paths: Sequence[str | bytes] = (), *,
+        picked: Sequence[wire.PickedFile] = (), on_progress: OnProgress | None = None,
+    ) -> Question[str]:  # fmt: skip
+        """Restore a branch, or only some of its paths, from a snapshot. Returns a description for people. See wire.Restore."""
+        request = wire.Restore(
+            ref=ref, branch=branch, raw_paths=raw_paths(paths), picked=list(picked), progress=on_progress is not None
+        )
         return ask(request, wire.Done, lambda reply: reply.message, on_progress=on_progress)
 
 

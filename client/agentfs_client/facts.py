@@ -229,6 +229,23 @@ class Decision(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
     winner: str = ""
 
 
+class RecordedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command that was run in a branch.
+
+    ``exit_code`` is 128 and the number for a signal. Times are in ns since the epoch. ``changed`` is the number of the branch's
+    changes when the command ended, as in Branch; -1 if counting would have taken too long.
+    """
+
+    id: int
+    branch: str
+    branch_id: str
+    command: str
+    exit_code: int
+    started_ns: int
+    ended_ns: int
+    changed: int
+
+
 class UndoEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that can be undone. ``kind``: restore, merge, commit or discard; ``snapshot`` holds the previous state.
 

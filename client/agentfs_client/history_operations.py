@@ -20,8 +20,8 @@ class HistoryOperations:
     def merge(
         self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
         whole_files: bool = False, markers: bool = False, leave_conflicting: bool = False, dry_run: bool = False,
-        hooks: bool = False, internal: bool = False,
-        histories: Literal["merge", "rebase", "squash", "beside"] = "merge", on_progress: OnProgress | None = None,
+        hooks: bool = False, internal: bool = False, histories: Literal["merge", "rebase", "squash", "beside"] = "merge",
+        paths: Sequence[str | bytes] = (), picked: Sequence[wire.PickedFile] = (), on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
         """Merge refs into a branch in the given order. If the reply has conflicts, nothing has changed, or with
         *leave_conflicting* only the sources without conflicts were merged. See wire.Merge.
@@ -29,7 +29,7 @@ class HistoryOperations:
         request = wire.Merge(
             sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers,
             leave_conflicting=leave_conflicting, dry_run=dry_run, histories=histories, hooks=hooks, internal=internal,
-            progress=on_progress is not None,
+            raw_paths=raw_paths(paths), picked=list(picked), progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
 
@@ -37,12 +37,12 @@ class HistoryOperations:
     def commit(
         self, branch: str | None = None, paths: Sequence[str | bytes] = (), *, force: bool = False, merge: bool = False,
         dry_run: bool = False, as_branches: bool = False, hooks: bool = False, internal: bool = False,
-        on_progress: OnProgress | None = None,
+        picked: Sequence[wire.PickedFile] = (), on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
         """Apply a branch to what it was created from. If the reply has conflicts, nothing has changed. See wire.Commit."""
         request = wire.Commit(
-            branch=branch, raw_paths=raw_paths(paths), force=force, merge=merge, dry_run=dry_run, as_branches=as_branches,
-            hooks=hooks, internal=internal,
+            branch=branch, raw_paths=raw_paths(paths), picked=list(picked), force=force, merge=merge, dry_run=dry_run,
+            as_branches=as_branches, hooks=hooks, internal=internal,
             progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)

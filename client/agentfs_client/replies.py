@@ -18,6 +18,7 @@ from agentfs_client.facts import (
     PathName,
     PathQuestion,
     PathVerdict,
+    RecordedRun,
     RefusedCount,
     RepositoryChange,
     RuleInScope,
@@ -126,6 +127,14 @@ class SnapshotReply(Reply, frozen=True, kw_only=True, tag="snapshot"):
 
 class SnapshotsReply(Reply, frozen=True, kw_only=True, tag="snapshots"):
     snapshots: list[BranchSnapshot]
+
+
+class RunReply(Reply, frozen=True, kw_only=True, tag="run"):
+    run: RecordedRun
+
+
+class RunsReply(Reply, frozen=True, kw_only=True, tag="runs"):
+    runs: list[RecordedRun]
 
 
 class StepReply(Reply, frozen=True, kw_only=True, tag="step"):

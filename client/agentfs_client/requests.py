@@ -218,13 +218,46 @@ class Log(Request, frozen=True, kw_only=True, tag="log"):
     ref: str | None = None
 
 
-class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):
-    """Restore a branch. ``paths`` and ``raw_paths`` as in Diff limit it; without them everything is restored at once."""
+class PickedLines(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Lines of a file's old version that lines of its new version replace, or ``text``. Lines count from 0."""
 
-    ref: str
+    old_start: int
+    old_count: int
+    new_start: int
+    new_count: int
+    text: bytes | None = None
+
+
+class PickedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The only changes of a file that a request takes over: lines, in order, and with ``mode`` the file's new mode.
+
+    The request names its path as well. ``old_sha256`` and ``new_sha256``, in hex, are those of the versions that the caller has
+    compared: if the file has another content by now, the request is refused with ``picked-stale``. ``old_path`` is the path of a
+    renamed file in the old state; empty for the same path.
+    """
+
+    path: str = ""
+    raw_path: bytes = b""
+    old_path: str = ""
+    raw_old_path: bytes = b""
+    lines: list[PickedLines] = []
+    mode: bool = False
+    old_sha256: str
+    new_sha256: str
+
+
+class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):
+    """Restore a branch. ``paths`` and ``raw_paths`` as in Diff limit it; without them everything is restored at once.
+
+    ``ref`` None, with paths: restore what the branch was made from. ``picked``: of these files only some lines, where the old
+    version is the branch's and the new one that of ``ref``.
+    """
+
+    ref: str | None
     branch: str | None = None
     paths: list[str] = []
     raw_paths: list[bytes] = []
+    picked: list[PickedFile] = []
 
 
 class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
@@ -237,6 +270,9 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     files. ``histories`` says how to combine git histories that have diverged: by a merge commit, by repeating their commits, as
     one commit, or side by side as branches ``agentfsd/NAME/BRANCH``; in the last case nothing else is merged.
     Without ``hooks`` a file that would run on the person's side is a conflict. ``internal``: list git's own files, too.
+
+    ``paths`` and ``raw_paths`` as in Diff limit it; a later merge does not start from such a merge. ``picked``: of these files
+    only some lines, where the old version is the one that the only source was made from.
     """
 
     sources: list[str]
@@ -249,6 +285,9 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     hooks: bool = False
     histories: Literal["merge", "rebase", "squash", "beside"] = "merge"
     internal: bool = False
+    paths: list[str] = []
+    raw_paths: list[bytes] = []
+    picked: list[PickedFile] = []
 
 
 class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
@@ -256,12 +295,13 @@ class Commit(LongRequest, frozen=True, kw_only=True, tag="commit"):
 
     Paths that changed there meanwhile are conflicts, unless ``force`` overwrites them or ``merge`` merges them three-way.
     ``as_branches``: apply only its git branches, as ``agentfsd/NAME/BRANCH`` beside the existing ones. Without ``hooks`` files
-    that would run on the person's side, such as git's hooks, are conflicts. ``internal`` is as in Merge.
+    that would run on the person's side, such as git's hooks, are conflicts. ``internal`` and ``picked`` are as in Merge.
     """
 
     branch: str | None = None
     paths: list[str] = []
     raw_paths: list[bytes] = []
+    picked: list[PickedFile] = []
     force: bool = False
     merge: bool = False
     dry_run: bool = False

@@ -7,8 +7,10 @@ import click
 from agentfs_client import wire
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import client, json_option, mount_option, plain
-from agentfsd.cli.output import history_graph, printing
+from agentfsd.cli.output import history_graph, printing, run_lines
 from agentfsd.control import status_text
+
+_LATEST_NS = 1 << 63
 
 
 @click.command()
@@ -19,7 +21,9 @@ def log(ref: str | None, named: str | None, as_json: bool) -> None:
     """Show the history of branches and snapshots as a graph.
 
     Each state comes above those that it came from, and the newest branch first. With REF, it shows only the snapshots that led
-    to REF. For a branch, it shows the number of changes as `branch list` does, or no number if counting by path takes long.
+    to REF. A line with $ is a command that `agentfsd run` ran, and how it ended.
+
+    For a branch, it shows the number of changes as `branch list` does, or no number if counting by path takes long.
     For a snapshot, it shows what was stored since the previous snapshot.
 
     \b
@@ -30,18 +34,25 @@ def log(ref: str | None, named: str | None, as_json: bool) -> None:
     with client(named) as daemon:
         snapshots = daemon.log(ref) if ref or daemon.hello.bound else daemon.list_snapshots()[::-1]
         branches = [] if as_json else [daemon.show_branch()] if daemon.hello.bound else daemon.list_branches()
+        shown = [branch for branch in branches if ref in (None, branch.name)]
+        runs = daemon.list_runs() if shown else []
     if as_json:
         printing.as_json(plain(snapshots))
         return
-    shown = [branch for branch in branches if ref in (None, branch.name)]
-    for line in history_graph.draw(_nodes(snapshots, shown)):
+    for line in history_graph.draw(_nodes(snapshots, shown, runs)):
         printing.say(line)
 
 
-def _nodes(snapshots: list[wire.BranchSnapshot], branches: list[wire.Branch]) -> list[history_graph.GraphNode]:
+def _nodes(
+    snapshots: list[wire.BranchSnapshot], branches: list[wire.Branch], runs: list[wire.RecordedRun]
+) -> list[history_graph.GraphNode]:
     """Order the states for the graph: each before its parents, and right below it those that only it came from."""
     nodes = {one.id: history_graph.GraphNode(one.id, _parents(one), _snapshot_text(one)) for one in snapshots}
     nodes |= {one.id: history_graph.GraphNode(one.id, [one.last], _branch_text(one), "o") for one in branches}
+    for branch in branches:
+        taken = sorted((one for one in snapshots if one.branch == branch.name), key=lambda one: one.created_ns)
+        line = [*((one.created_ns, one.id) for one in taken), (_LATEST_NS, branch.id)]
+        _insert(nodes, line, [run for run in runs if run.branch_id == branch.id])
     awaited = Counter(parent for node in nodes.values() for parent in node.parents)  # by states that have no line yet
     ordered: list[history_graph.GraphNode] = []
     for first in sorted((node for node in nodes.values() if not awaited[node.id]), key=lambda node: node.id, reverse=True):
@@ -52,6 +63,16 @@ def _nodes(snapshots: list[wire.BranchSnapshot], branches: list[wire.Branch]) ->
             awaited.subtract(node.parents)
             pending += [nodes[parent] for parent in reversed(node.parents) if parent in nodes and not awaited[parent]]
     return ordered
+
+
+def _insert(nodes: dict[str, history_graph.GraphNode], line: list[tuple[int, str]], runs: list[wire.RecordedRun]) -> None:
+    """Put the runs of a branch between its states. *line*: when each state was taken, and its id, oldest first."""
+    for run in reversed(runs):
+        above = next(state for taken_ns, state in line if taken_ns >= run.ended_ns)
+        node, own = nodes[above], f"{above} before {run.id}"
+        nodes[own] = history_graph.GraphNode(own, node.parents[:1], run_lines.line(run), "-")
+        nodes[above] = node._replace(parents=[own, *node.parents[1:]])
+        line.insert(line.index(next(entry for entry in line if entry[1] == above)), (run.ended_ns, own))
 
 
 def _parents(snapshot: wire.BranchSnapshot) -> list[str]:

@@ -7,6 +7,8 @@ import click
 from agentfsd.cli import merge_report, shell_completion
 from agentfsd.cli.command_base import EXIT_REFUSED, client, json_option, mount_option
 from agentfsd.cli.output import progress_bar
+from agentfsd.cli.picking import pick_changes
+from agentfsd.cli.picking.hunks import Picks
 
 _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False), "files": ("", True), "union": ("union", False)}
 
@@ -26,6 +28,7 @@ _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False
     help="How to merge two changes of one text file. lines: a conflict if they change the same lines; files: always a conflict; "
     "union: keep both versions of the same lines.",
 )  # fmt: skip
+@click.option("-p", "--patch", "by_hunk", is_flag=True, help="Ask about each hunk of SRC's changes.")
 @click.option("--markers", is_flag=True, help="Write both versions of conflicting lines into the file, between conflict markers.")
 @click.option("--hooks", is_flag=True, help="Also merge files that your own programs would execute, such as git hooks.")
 @click.option("--all-or-nothing", is_flag=True, help="Merge nothing if any SRC has a conflict.")
@@ -42,8 +45,8 @@ _STRATEGIES: dict[str, tuple[Literal["", "union"], bool]] = {"lines": ("", False
 @click.pass_context
 def merge(
     ctx: click.Context, refs: tuple[str, ...], into: str | None, side: Literal["ours", "theirs"] | None, strategy: str,
-    markers: bool, all_or_nothing: bool, histories: Literal["rebase", "squash", "beside"] | None, hooks: bool, dry_run: bool,
-    everything: bool, named: str | None, as_json: bool,
+    by_hunk: bool, markers: bool, all_or_nothing: bool, histories: Literal["rebase", "squash", "beside"] | None, hooks: bool,
+    dry_run: bool, everything: bool, named: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Merge branches or snapshots into a branch.
 
@@ -52,13 +55,15 @@ def merge(
     A conflict is a path that both sides changed in ways that cannot be combined. A SRC with a conflict is not merged at all; the
     conflicts are listed, and the exit code is 1. The other SRCs are merged. `agentfsd undo` takes a merge back.
 
-    Git commits that were made in SRC stay commits: DST's git branch is fast-forwarded to them, or gets a merge commit.
+    Git commits that were made in SRC stay commits: DST's git branch is fast-forwarded to them, or gets a merge commit. With -p
+    they stay in SRC: only the hunks of files that you choose are merged, with the keys of `git add -p`.
 
     \b
     Example:
       agentfsd merge fix-1 main
       agentfsd merge fix-1 fix-2 fix-3 --into main
       agentfsd merge fix-1 main --dry-run
+      agentfsd merge -p fix-1 main
     """
     if into is None and len(refs) > 2:
         raise click.UsageError("more than two refs: say --into BRANCH where they are to be merged")
@@ -66,10 +71,18 @@ def merge(
         raise click.UsageError("--strategy union takes both sides: leave out --ours and --theirs")
     sources, target = (refs, into) if into or len(refs) == 1 else (refs[:1], refs[1])
     favor, whole_files = _STRATEGIES[strategy]
+    if by_hunk and (len(sources) > 1 or as_json or dry_run or histories):
+        raise click.UsageError("-p asks about the files of one SRC: name one, without --json, --dry-run and what is for commits")
     with client(named) as daemon, progress_bar.of_daemon() as on_progress:
+        picks = Picks([], [])
+        if by_hunk:
+            picks = pick_changes.from_branch(daemon, sources[0], target or daemon.hello.branch, (), "merge")
+            if not picks.paths:
+                return
         result = daemon.merge(
             sources, target, favor=side or favor, whole_files=whole_files, markers=markers, leave_conflicting=not all_or_nothing,
-            dry_run=dry_run, hooks=hooks, histories=histories or "merge", internal=everything, on_progress=on_progress,
+            dry_run=dry_run, hooks=hooks, histories=histories or "merge", internal=everything, paths=picks.paths,
+            picked=picks.files, on_progress=on_progress,
         )  # fmt: skip
     merge_report.show(result, f"merged {', '.join(result.merged)}", dry_run=dry_run, as_json=as_json)
     if result.conflicts:

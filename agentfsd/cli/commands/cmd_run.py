@@ -191,6 +191,7 @@ def run_command(
         with asking, _undone_if_refused(daemon, chosen, made=new or branch is None):
             ended = _run_somehow(order, views, may_be_seen_by_pid=shown_at == mount.mountpoint and io in ("auto", "none"))
         daemon.leave_views()
+        watch.record(command, ended.exit_code)
         if before is not None:
             after = daemon.create_snapshot(chosen.id, tag=f"after: {_shown_command(command)}", around_run=True)
             printing.note(f"snapshots {before.name} (before) and {after.name} (after); back: agentfsd restore {before.name}")

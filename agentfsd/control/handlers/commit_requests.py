@@ -1,7 +1,8 @@
 """Requests to commit a branch into its parent or into the real directory, and to end a commit that was interrupted."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import trio
 
@@ -13,7 +14,7 @@ from agentfsd.control.audit_notes import (
 from agentfsd.control.authorization import (
     unbound_only,
 )
-from agentfsd.control.client_paths import requested_paths
+from agentfsd.control.client_paths import requested_paths, requested_picks
 from agentfsd.control.cooperative import cancelled, drive
 from agentfsd.control.executed_conflicts import objects_to_executed
 from agentfsd.control.handler_services import Services
@@ -22,11 +23,12 @@ from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal, invalid
-from agentfsd.history import commit, merging, paths, settling
+from agentfsd.history import commit, merging, paths, picked, settling
 from agentfsd.history.kept_files import keep_for_others
 from agentfsd.history.lower_commits import LowerCommits, Progress, WriteOutcome
 from agentfsd.history.merge_records import IGNORED, MergeDecision, PathConflict, Rules
 from agentfsd.history.merging import Merged
+from agentfsd.history.picked import Picks
 from agentfsd.metadata.rows import BranchRow
 
 log = logging.getLogger(__name__)
@@ -42,16 +44,17 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
     wanted = paths.parse(requested_paths(request))
     if wanted and request.as_branches:
         raise invalid("git branches have no paths", "leave out the paths, or --as-branches")
+    picks = requested_picks(request)
     await services.flush(branch.id)
     if parent is None:
         with services.commit_turn.take():
-            return await _commit_to_lower(services, branch, wanted, request, context)
+            return await _commit_to_lower(services, branch, wanted, picks, request, context)
     rules = Rules("theirs", True) if request.force else Rules() if request.merge else Rules("", True)
     if request.as_branches:
         rules = Rules(way="beside")
     steps = merging.merge_branches(
         services.overlay, [branch.id], parent.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted,
-        objects=objects_to_executed(services, allowed=request.hooks),
+        picks=picks, objects=objects_to_executed(services, allowed=request.hooks),
     )  # fmt: skip
     merged = await drive(steps, context)
     if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
@@ -61,16 +64,17 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
 
 
 async def _commit_to_lower(
-    services: Services, branch: BranchRow, wanted: tuple[bytes, ...], request: wire.Commit, context: RequestContext
+    services: Services, branch: BranchRow, wanted: tuple[bytes, ...], picks: Picks, request: wire.Commit, context: RequestContext
 ) -> wire.MergeReply:  # fmt: skip
     rule: commit.Rule = "force" if request.force else "merge" if request.merge else "refuse"
     into, commits = services.info.lower, _lower_commits(services)
     commits.check()
-    with services.overlay.trees.frozen(branch.id) as tree:
+    with services.overlay.trees.frozen(branch.id) as tree, _picked(services, branch.id, tree, picks) as shown:
         for _ in range(_TRIES):
             plan = await drive(
-                commit.plan(services.overlay, tree, wanted, rule, name=branch.name, as_branches=request.as_branches), context
+                commit.plan(services.overlay, shown, wanted, rule, name=branch.name, as_branches=request.as_branches), context
             )
+            plan.same = settling.without_attributes(plan.same, {file.path for file in picks})
             objects = objects_to_executed(services, allowed=request.hooks)
             plan.conflicts[:0] = objects(services.overlay.trees.side(None), tree, plan.changed)
             if plan.conflicts or request.dry_run or not plan.steps:
@@ -84,6 +88,16 @@ async def _commit_to_lower(
                 break
     await services.settle()
     return merge_reply(_as_merged(plan, "lower", conflicts, branch.name, into), into, internal=request.internal)
+
+
+@contextmanager
+def _picked(services: Services, branch_id: str, tree: Tree, picks: Picks) -> Iterator[Tree]:
+    """Open the branch's tree as it is to be committed: with only the lines that were picked of some files."""
+    trees = services.overlay.trees
+    with trees.made_from(branch_id) as old:
+        made = picked.contents(old, tree, picks)
+    with picked.applied(trees, tree, made) as shown:
+        yield shown
 
 
 def _as_merged(plan: commit.Plan, how: str, conflicts: list[PathConflict], source: str, into: str) -> Merged:

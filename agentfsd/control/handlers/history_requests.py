@@ -1,6 +1,7 @@
 """Requests that merge branches, restore snapshots and undo operations."""
 
 import errno
+from contextlib import nullcontext
 
 from agentfs_client import wire
 from agentfsd.control.audit_notes import (
@@ -13,7 +14,7 @@ from agentfsd.control.authorization import (
     own_history,
     unbound_only,
 )
-from agentfsd.control.client_paths import requested_paths
+from agentfsd.control.client_paths import requested_paths, requested_picks
 from agentfsd.control.cooperative import drive
 from agentfsd.control.executed_conflicts import objects_to_executed
 from agentfsd.control.handler_services import Services
@@ -21,9 +22,10 @@ from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
+from agentfsd.control.status_text import plural
 from agentfsd.core.rule_set import ALLOW, RuleSet
 from agentfsd.core.undo_log import UndoStep
-from agentfsd.domain_errors import Refusal
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import merging, paths
 from agentfsd.history.merge_records import Rules
 
@@ -36,9 +38,12 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     target = services.overlay.refs.branch(request.target or context.branch)
     sources = [services.overlay.refs.find(source).id for source in request.sources]
     rules = Rules(request.favor, request.whole_files, request.markers, request.histories)
+    wanted, picks = paths.parse(requested_paths(request)), requested_picks(request)
+    if wanted and request.histories == "beside":
+        raise invalid("git branches have no paths", "leave out the paths, or --as-branches")
     await services.flush()
     steps = merging.merge_branches(
-        services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run,
+        services.overlay, sources, target.id, rules, author_of(context), dry_run=request.dry_run, wanted=wanted, picks=picks,
         objects=objects_to_executed(services, allowed=request.hooks),
         leave_conflicting=request.leave_conflicting,
     )  # fmt: skip
@@ -58,19 +63,23 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
 )
 async def restore(services: Services, request: wire.Restore, context: RequestContext) -> wire.Done:
     """Restore a branch, or some of its paths, from a snapshot."""
-    source, branch = services.overlay.refs.find(request.ref), services.overlay.refs.branch(request.branch or context.branch)
-    author, wanted = author_of(context), paths.parse(requested_paths(request))
+    branch = services.overlay.refs.branch(request.branch or context.branch)
+    source = services.overlay.refs.find(request.ref) if request.ref is not None else None
+    author, wanted, picks = author_of(context), paths.parse(requested_paths(request)), requested_picks(request)
     await services.flush()
     if context.ruled is not None:
-        await _check_restored(services, source.id, branch.id, wanted, context, context.ruled.rules)
+        await _check_restored(services, source.id if source else None, branch.id, wanted, context, context.ruled.rules)
     async with services.standing_still(branch.id, context, changes=True):
         if wanted:
-            steps = merging.restore_paths(services.overlay, branch.id, source.id, wanted, author)
+            steps = merging.restore_paths(services.overlay, branch.id, source.id if source else None, wanted, author, picks)
             listed = await drive(steps, context)
             if listed is not None:
-                services.tell("restore", branch.id, author.pid, name=source.name)
-            count = len(listed.changes) if listed is not None else 0
-            message = f"as in {source.name} again: {count} change{'' if count == 1 else 's'} in {branch.name}"
+                services.tell("restore", branch.id, author.pid, name=source.name if source is not None else "")
+            count = plural(len(listed.changes) if listed is not None else 0, "change")
+            taken_back = f"taken back in {branch.name}: {count}"
+            message = f"as in {source.name} again: {count} in {branch.name}" if source is not None else taken_back
+        elif source is None:
+            raise invalid("no snapshot was named", "name a snapshot, or the paths to restore")
         else:
             services.overlay.branches.restore(branch.id, source.id, author.pid, author.command)
             services.tell("restore", branch.id, author.pid, name=source.name)
@@ -81,11 +90,12 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
 
 
 async def _check_restored(
-    services: Services, ref: str, branch_id: str, wanted: tuple[bytes, ...], context: RequestContext, rules: RuleSet
+    services: Services, ref: str | None, branch_id: str, wanted: tuple[bytes, ...], context: RequestContext, rules: RuleSet
 ) -> None:
     """Refuse to bring back what a rule keeps the caller from changing."""
     trees = services.overlay.trees
-    changes = await drive(services.overlay.comparison.diff_in_steps(trees.side(branch_id), trees.side(ref)), context)
+    with trees.made_from(branch_id) if ref is None else nullcontext(trees.side(ref)) as before:
+        changes = await drive(services.overlay.comparison.diff_in_steps(trees.side(branch_id), before), context)
     for change in paths.among(changes, wanted):
         for path in filter(None, (change.path, change.old_path)):
             if rules.verdict_of_path(path) != ALLOW:

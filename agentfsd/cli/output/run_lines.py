@@ -1,0 +1,38 @@
+"""Describes commands that were run in branches, in a few words."""
+
+import signal
+
+from agentfs_client import wire
+from agentfsd.cli.output import plain_lines
+from agentfsd.control import status_text
+from agentfsd.control.status_text import plural
+
+_CHARACTERS = 40  # of a command in a table
+_SIGNALLED = 128
+
+
+def status(run: wire.RecordedRun) -> str:
+    """Say how a run ended: ok, an exit code, or a signal's name."""
+    if run.exit_code > _SIGNALLED:
+        try:
+            return signal.Signals(run.exit_code - _SIGNALLED).name
+        except ValueError:
+            pass
+    return f"exit {run.exit_code}" if run.exit_code else "ok"
+
+
+def took(run: wire.RecordedRun) -> str:
+    """Say how long a run took."""
+    taken_ns = run.ended_ns - run.started_ns
+    return f"{taken_ns / 1e9:.1f} s" if taken_ns < 10_000_000_000 else status_text.span(taken_ns)
+
+
+def shortened(command: str) -> str:
+    """Return the beginning of a command."""
+    return command if len(command) <= _CHARACTERS else command[: _CHARACTERS - 3] + "..."
+
+
+def line(run: wire.RecordedRun) -> str:
+    """Describe a run in one line."""
+    changes = "" if run.changed < 0 else f"; {plural(run.changed, 'change')} then"
+    return f"$ {shortened(run.command)}  {plain_lines.when(run.ended_ns)}  {status(run)} after {took(run)}{changes}"
