@@ -266,7 +266,7 @@ class SnapshotSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionStep:
+class StepSummary:
     """A moment of an agent's session: before a prompt (``call`` is 0) or before a call of a tool.
 
     ``snapshot`` (its id is ``snapshot_id``) holds the branch's state of that moment. ``key`` is the harness's name for the call.

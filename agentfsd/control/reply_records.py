@@ -11,7 +11,7 @@ from agentfsd.history.merge_records import PathConflict
 from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
 from agentfsd.repositories.telling import Told
-from agentfsd.types import PathChange, SessionStep, SnapshotSummary
+from agentfsd.types import PathChange, SnapshotSummary, StepSummary
 
 
 def _kind(mode: int) -> Literal["file", "directory", "symlink", "other"]:
@@ -123,7 +123,7 @@ def wire_snapshot(info: SnapshotSummary) -> wire.BranchSnapshot:
     )  # fmt: skip
 
 
-def wire_step(step: SessionStep) -> wire.SessionStep:
+def wire_step(step: StepSummary) -> wire.SessionStep:
     """Describe a step of a session."""
     return wire.SessionStep(
         id=step.id, session=step.session, agent=step.agent, branch=step.branch, turn=step.turn, call=step.call, key=step.key,

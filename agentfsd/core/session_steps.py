@@ -13,7 +13,7 @@ from agentfsd.core.refs import Refs
 from agentfsd.domain_errors import Refusal
 from agentfsd.metadata import step_rows
 from agentfsd.metadata.rows import BranchRow, SnapshotRow, StepRow
-from agentfsd.types import SessionStep
+from agentfsd.types import StepSummary
 
 _CALLS_OF_ONE_STATE = 64  # steps that are kept of calls in one turn between which nothing changed
 _RESTORE = "restore"  # the kind of such an operation in the undo log
@@ -28,7 +28,7 @@ class SessionSteps:
     def take(
         self, branch_ref: str, session: str, *, is_prompt: bool, agent: str = "", key: str = "", title: str = "",
         author_pid: int = 0, author: str = "",
-    ) -> tuple[SessionStep, bool]:  # fmt: skip
+    ) -> tuple[StepSummary, bool]:  # fmt: skip
         """Note a step of a session, with the branch's newest snapshot, or a new one if the branch has changed since that.
 
         Args:
@@ -109,7 +109,7 @@ class SessionSteps:
 
     # -- looking
 
-    def all(self, branch_id: str | None = None, session: str = "") -> list[SessionStep]:
+    def all(self, branch_id: str | None = None, session: str = "") -> list[StepSummary]:
         """Describe the steps, oldest first: of one branch, and of one session, if those are given."""
         return [
             self._described(row)
@@ -117,7 +117,7 @@ class SessionSteps:
             if branch_id in (None, row.branch_id) and session in ("", row.session)
         ]
 
-    def find(self, branch_id: str, session: str, key: str) -> tuple[SessionStep, bool]:
+    def find(self, branch_id: str, session: str, key: str) -> tuple[StepSummary, bool]:
         """Find the step before a call of a tool.
 
         Args:
@@ -143,10 +143,10 @@ class SessionSteps:
         found, branch = (with_key or rows)[-1], self._refs.branch(branch_id)
         return self._described(found), bool(found.replaced) or self._was_replaced(session, branch, self._last_restore(branch))
 
-    def _described(self, row: StepRow) -> SessionStep:
+    def _described(self, row: StepRow) -> StepSummary:
         snapshot = self._state.snapshots[row.snapshot]
         branch = self._state.branches.get(row.branch_id)
-        return SessionStep(
+        return StepSummary(
             row.id, row.session, row.agent, branch.name if branch is not None else snapshot.branch, row.branch_id, row.turn,
             row.call, row.key, row.title, row.created_ns, snapshot.name, snapshot.id, bool(row.replaced),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 from agentfsd.cli import quick_daemon
 from agentfsd.cli.agents import quick_hook, settings_files, toml_blocks
-from agentfsd.cli.agents.integrations import Integration, Place
+from agentfsd.cli.agents.integrations import InstallPlace, Integration
 from agentfsd.cli.agents.json_splicing import Document, NotJson
 from agentfsd.cli.agents.toml_blocks import NotToml
 
@@ -43,7 +43,7 @@ def look(wanted: Iterable[Integration], directory: str) -> list[HarnessFinding]:
 def _of(integration: Integration, directory: str) -> Iterator[HarnessFinding]:
     name = integration.harness
     states = []
-    for scope, place in (("you", Place(None)), ("this project", Place(directory))):
+    for scope, place in (("you", InstallPlace(None)), ("this project", InstallPlace(directory))):
         for change in integration.files(place, False):
             state = settings_files.state(change)
             states.append(state)
@@ -80,7 +80,7 @@ def _switched_off(harness: str) -> Iterator[tuple[str, str]]:
 
 def _called() -> HarnessFinding:
     """Call a hook as a harness does, in a directory without a mount."""
-    command = [*Place(None).command, "hook", "before-tool", "--for", "claude-code"]
+    command = [*InstallPlace(None).command, "hook", "before-tool", "--for", "claude-code"]
     began = time.monotonic()
     try:
         done = subprocess.run(

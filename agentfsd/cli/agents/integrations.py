@@ -43,7 +43,7 @@ _HOOKS: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InstallPlace:
     """Where an integration is installed. ``project`` is the project's directory; None: for the user, everywhere."""
 
     project: str | None
@@ -76,7 +76,7 @@ class Integration:
 
     harness: str
     program: str
-    files: Callable[[Place, bool], list[SettingsChange]]
+    files: Callable[[InstallPlace, bool], list[SettingsChange]]
     remark: str
 
 
@@ -103,7 +103,7 @@ def _is_our_server(value: Any) -> bool:
     return len(words) > 1 and os.path.basename(str(words[0])) == _NAME and words[1] == "mcp"
 
 
-def hook_groups(harness: str, place: Place) -> list[tuple[str, dict[str, Any]]]:
+def hook_groups(harness: str, place: InstallPlace) -> list[tuple[str, dict[str, Any]]]:
     """Return (event, matcher group) of each hook, as the harness's settings have them."""
     groups = []
     for name, event, tools in _HOOKS[harness]:
@@ -116,16 +116,16 @@ def hook_groups(harness: str, place: Place) -> list[tuple[str, dict[str, Any]]]:
     return groups
 
 
-def _hooks(path: str, harness: str, place: Place) -> JsonAdditions:
+def _hooks(path: str, harness: str, place: InstallPlace) -> JsonAdditions:
     entries = [JsonEntry(("hooks", name), group, True, _is_our_hook) for name, group in hook_groups(harness, place)]
     return JsonAdditions(path, tuple(entries))
 
 
-def _server(place: Place) -> dict[str, Any]:
+def _server(place: InstallPlace) -> dict[str, Any]:
     return {"command": place.command[0], "args": ["mcp"]}
 
 
-def _mcp(path: str, place: Place) -> JsonAdditions:
+def _mcp(path: str, place: InstallPlace) -> JsonAdditions:
     return JsonAdditions(path, (JsonEntry(("mcpServers", _NAME), _server(place), False, _is_our_server),))
 
 
@@ -133,7 +133,7 @@ def _home(*parts: str) -> str:
     return os.path.join(os.path.expanduser("~"), *parts)
 
 
-def _claude(place: Place, mcp: bool) -> list[SettingsChange]:
+def _claude(place: InstallPlace, mcp: bool) -> list[SettingsChange]:
     own = os.environ.get("CLAUDE_CONFIG_DIR")
     hooks = _hooks(
         place.file(os.path.join(own or _home(".claude"), "settings.json"), ".claude/settings.json"), "claude-code", place
@@ -142,7 +142,7 @@ def _claude(place: Place, mcp: bool) -> list[SettingsChange]:
     return [hooks, *([_mcp(place.file(state, ".mcp.json"), place)] if mcp else [])]
 
 
-def _codex(place: Place, mcp: bool) -> list[SettingsChange]:
+def _codex(place: InstallPlace, mcp: bool) -> list[SettingsChange]:
     home = os.environ.get("CODEX_HOME") or _home(".codex")
     hooks_file, config = (place.file(os.path.join(home, name), f".codex/{name}") for name in ("hooks.json", "config.toml"))
     servers: dict[str, Any] = {"mcp_servers": {_NAME: _server(place)}} if mcp else {}
@@ -161,13 +161,13 @@ def _has_hooks(config: str) -> bool:
     return isinstance(hooks, dict) and bool(hooks.keys() - {"state"})
 
 
-def _gemini(place: Place, mcp: bool) -> list[SettingsChange]:
+def _gemini(place: InstallPlace, mcp: bool) -> list[SettingsChange]:
     path = place.file(_home(".gemini", "settings.json"), ".gemini/settings.json")
     hooks = _hooks(path, "gemini", place)
     return [JsonAdditions(path, (*hooks.entries, *(_mcp(path, place).entries if mcp else ())))]
 
 
-def _opencode(place: Place, mcp: bool) -> list[SettingsChange]:
+def _opencode(place: InstallPlace, mcp: bool) -> list[SettingsChange]:
     config = os.path.join(os.environ.get("XDG_CONFIG_HOME") or _home(".config"), "opencode")
     template = (Path(__file__).parent / "opencode_plugin.js").read_text()
     plugin = template.replace('"@COMMAND@"', ", ".join(f'"{word}"' for word in place.command))
@@ -217,7 +217,7 @@ _COMMANDS = {
 
 def claude_plugin(directory: str, mcp: bool) -> list[SettingsChange]:
     """Return the files of a plugin directory for Claude Code: hooks, commands, and the MCP entry if *mcp*."""
-    place = Place(None)
+    place = InstallPlace(None)
     about = {
         "name": _NAME,
         "version": __version__,

@@ -31,17 +31,17 @@ class Node:
     start: int
     end: int
     value: Any
-    members: dict[str, "Member"] = field(default_factory=dict)
+    members: dict[str, "KeyedValue"] = field(default_factory=dict)
     elements: list["Node"] = field(default_factory=list)
 
     @property
-    def parts(self) -> list["Node"] | list["Member"]:
+    def parts(self) -> list["Node"] | list["KeyedValue"]:
         """The members or elements, in order."""
         return self.elements if isinstance(self.value, list) else list(self.members.values())
 
 
 @dataclass(slots=True)
-class Member:
+class KeyedValue:
     """A key and its value, from the beginning of the key to the *end* of the value."""
 
     start: int
@@ -103,7 +103,7 @@ class Document:
                 raise NotJson(f"unexpected {word} at {_place(self.text, at)}")
             self._at += 2
             key, inner = json.loads(word), self._value()
-            node.members[key] = Member(at, inner.end, inner)
+            node.members[key] = KeyedValue(at, inner.end, inner)
             value[key] = inner.value
 
     def _next(self) -> tuple[str, int, int]:
@@ -178,7 +178,7 @@ class Document:
 
     # -- removing
 
-    def without(self, part: Node | Member, within: Node) -> str:
+    def without(self, part: Node | KeyedValue, within: Node) -> str:
         """Return the text without one member or element."""
         start = len(self.text[: part.start].rstrip())
         commas = [(at, end) for _, at, end in self._marks if self.text[at:end] == "," and within.start < at < within.end]

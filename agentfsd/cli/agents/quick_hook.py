@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from agentfsd.cli import quick_daemon
 from agentfsd.cli.agents import harness_events
 from agentfsd.cli.agents.harness_events import HookInput
-from agentfsd.cli.agents.session_branch import HookFailed, Joined, ask, join
+from agentfsd.cli.agents.session_branch import HookFailed, JoinedSession, ask, join
 
 _LOG_BYTES = 1 << 18
 _Said = tuple[str, str]  # to the model, and to the person
@@ -121,7 +121,7 @@ _REPLACED = (
 )
 
 
-def _introduction(joined: Joined) -> str:
+def _introduction(joined: JoinedSession) -> str:
     return (
         f"{joined.root} shows branch {joined.branch} of an agentfsd overlay: what you change stays in the branch until "
         "the person commits it. The state before each prompt and tool call is kept. After a call you are told what it changed."
@@ -138,7 +138,7 @@ def _unprotected() -> str:
     )
 
 
-def _take(joined: Joined, said: HookInput, *, is_prompt: bool) -> quick_daemon.JsonReply:
+def _take(joined: JoinedSession, said: HookInput, *, is_prompt: bool) -> quick_daemon.JsonReply:
     if not said.session:
         raise HookFailed("the harness does not say which session it is")
     request: dict[str, object] = {"op": "step.take", "session": said.session, "agent": said.harness, "prompt": is_prompt}

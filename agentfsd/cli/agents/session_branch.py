@@ -22,7 +22,7 @@ class HookFailed(Exception):
     """The hook cannot do its work. Its text says why."""
 
 
-class Joined:
+class JoinedSession:
     """A session in its branch.
 
     Args:
@@ -36,7 +36,7 @@ class Joined:
         self.socket, self.root, self.branch, self.is_new = socket, root, branch, is_new
 
 
-def join(said: HookInput) -> Joined | None:
+def join(said: HookInput) -> JoinedSession | None:
     """Return the session's branch. A harness that is in none gets one; None if it is in no mount.
 
     Raises:
@@ -48,7 +48,7 @@ def join(said: HookInput) -> Joined | None:
     socket, root = place
     hello = ask(socket, {"op": "hello", "client": "hook"})
     if hello["bound"]:
-        return Joined(socket, root, hello["branch"], False)
+        return JoinedSession(socket, root, hello["branch"], False)
     if not said.session:
         raise HookFailed("the harness does not say which session it is")
     name = _make_branch(socket, said)
@@ -56,7 +56,7 @@ def join(said: HookInput) -> Joined | None:
     ask(socket, {"op": "branch.bind", "pid": harness, "branch": name})
     for pid in _descendants(harness, spared=os.getpid()):
         _ask_leniently(socket, {"op": "branch.bind", "pid": pid, "branch": name})  # it may have ended
-    return Joined(socket, root, name, True)
+    return JoinedSession(socket, root, name, True)
 
 
 def ask(socket: str, request: dict[str, object]) -> quick_daemon.JsonReply:

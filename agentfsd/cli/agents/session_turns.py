@@ -14,7 +14,7 @@ _STATUSES = {"D": "deleted", "M": "modified", "A": "added", "R": "renamed"}
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SteppedSession:
     """A session with its steps, oldest first."""
 
     name: str
@@ -45,15 +45,15 @@ class Session:
         raise Failure(f"session {self.name} has no turn {place}", f"{hint}; 3.2 means before the second call of turn 3")
 
 
-def sessions(daemon: ControlClient) -> list[Session]:
+def sessions(daemon: ControlClient) -> list[SteppedSession]:
     """Return the sessions that the caller may see, the one that was active last at the end."""
     by_name: dict[str, list[wire.SessionStep]] = {}
     for step in daemon.list_steps():
         by_name.setdefault(step.session, []).append(step)
-    return sorted((Session(name, tuple(steps)) for name, steps in by_name.items()), key=lambda each: each.last.id)
+    return sorted((SteppedSession(name, tuple(steps)) for name, steps in by_name.items()), key=lambda each: each.last.id)
 
 
-def choose(found: Sequence[Session], named: str | None) -> Session:
+def choose(found: Sequence[SteppedSession], named: str | None) -> SteppedSession:
     """Return the session whose name begins with *named*; with None the only one.
 
     Raises:

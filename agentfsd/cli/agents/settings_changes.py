@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from agentfsd.cli.agents import toml_blocks
-from agentfsd.cli.agents.json_splicing import Document, Insertion, Member, Node, NotJson
+from agentfsd.cli.agents.json_splicing import Document, Insertion, KeyedValue, Node, NotJson
 from agentfsd.cli.agents.toml_blocks import NotToml
 
 __all__ = ["Added", "JsonAdditions", "JsonEntry", "NotJson", "NotToml", "SettingsChange", "TomlTables", "WholeFile"]
@@ -169,7 +169,7 @@ def _has(root: Any, entry: JsonEntry) -> bool:
     return entry.value in root if entry.to_array and isinstance(root, list) else bool(root == entry.value)
 
 
-def _find(root: Node, entry: JsonEntry) -> tuple[Node | Member, Node] | None:
+def _find(root: Node, entry: JsonEntry) -> tuple[Node | KeyedValue, Node] | None:
     """Return what is ours at an entry's place, and what holds it."""
     if entry.to_array:
         within = _at(root, entry.keys)

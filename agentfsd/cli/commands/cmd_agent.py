@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from agentfsd.cli.agents import harness_checkup, integrations, settings_files
-from agentfsd.cli.agents.integrations import INTEGRATIONS, Place
+from agentfsd.cli.agents.integrations import INTEGRATIONS, InstallPlace
 from agentfsd.cli.agents.settings_changes import SettingsChange
 from agentfsd.cli.command_base import Failure, Group, json_option, refusals
 from agentfsd.cli.output import printing
@@ -96,7 +96,7 @@ def remove(harness: str, project: bool, plugin: str | None, dry_run: bool) -> No
 
 def _changes(harness: str, project: bool, plugin: str | None, mcp: bool) -> list[SettingsChange]:
     if plugin is None:
-        return INTEGRATIONS[harness].files(Place(os.getcwd() if project else None), mcp)
+        return INTEGRATIONS[harness].files(InstallPlace(os.getcwd() if project else None), mcp)
     if harness != "claude-code" or project:
         raise Failure(
             "--plugin is for claude-code alone, without --project", "agentfsd agent install claude-code --plugin DIRECTORY"
@@ -132,7 +132,7 @@ def list_(as_json: bool) -> None:
             "state": settings_files.state(change), "file": change.path,
         }
         for each in INTEGRATIONS.values()
-        for scope, place in (("user", Place(None)), ("project", Place(os.getcwd())))
+        for scope, place in (("user", InstallPlace(None)), ("project", InstallPlace(os.getcwd())))
         for change in each.files(place, False)
     ]  # fmt: skip
     if as_json:

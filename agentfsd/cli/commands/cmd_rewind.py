@@ -10,7 +10,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotFoundError
 from agentfsd.cli import shell_completion
 from agentfsd.cli.agents import session_turns
-from agentfsd.cli.agents.session_turns import Session
+from agentfsd.cli.agents.session_turns import SteppedSession
 from agentfsd.cli.command_base import Failure, client, json_option, mount_option
 from agentfsd.cli.output import printing
 
@@ -34,7 +34,7 @@ from agentfsd.cli.output import printing
 @mount_option
 @json_option
 def rewind(turn: str | None, session: str | None, new: str | None, listing: bool, named: str | None, as_json: bool) -> None:
-    """Go back to the files of an earlier turn of an agent's session.
+    """Go back to the files of an earlier turn of a session.
 
     The files of the session's branch become what they were before the prompt of TURN, whoever changed them: the agent's
     tools, its shell commands, or you. The session may go on meanwhile, and is told. `agentfsd undo` takes it back. Without
@@ -103,7 +103,7 @@ def _described(step: wire.SessionStep, counts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _list(daemon: ControlClient, shown: list[Session], as_json: bool) -> None:
+def _list(daemon: ControlClient, shown: list[SteppedSession], as_json: bool) -> None:
     if as_json:
         printing.as_json([_described(step, session_turns.since(daemon, step)) for each in shown for step in each.prompts])
         return
@@ -114,7 +114,7 @@ def _list(daemon: ControlClient, shown: list[Session], as_json: bool) -> None:
         _table(daemon, each)
 
 
-def _table(daemon: ControlClient, session: Session) -> None:
+def _table(daemon: ControlClient, session: SteppedSession) -> None:
     rows = [
         (str(step.turn), step.title, printing.when(step.created_ns), session_turns.counted(session_turns.since(daemon, step)))
         for step in session.prompts
@@ -125,7 +125,7 @@ def _table(daemon: ControlClient, session: Session) -> None:
 # -- choosing on a terminal
 
 
-def _pick_session(found: list[Session]) -> Session:
+def _pick_session(found: list[SteppedSession]) -> SteppedSession:
     if len(found) < 2:
         return session_turns.choose(found, None)
     rows = [
@@ -137,7 +137,7 @@ def _pick_session(found: list[Session]) -> Session:
     return found[number - 1]
 
 
-def _pick_turn(daemon: ControlClient, session: Session) -> wire.SessionStep | None:
+def _pick_turn(daemon: ControlClient, session: SteppedSession) -> wire.SessionStep | None:
     if not session.prompts:
         raise Failure(f"session {session.name} has no turn yet", "it gets one with its next prompt")
     _table(daemon, session)
