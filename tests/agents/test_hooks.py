@@ -209,13 +209,20 @@ def test_by_hand_and_unknown_events() -> None:
 
 
 def test_a_hook_loads_no_library(mounted: Mounted) -> None:
-    program = (
-        "import sys; from agentfsd.cli import entry\ntry:\n    entry.main()\nfinally:\n"
-        "    print(*(n for n in ('click', 'msgspec', 'rich', 'trio', 'subprocess') if n in sys.modules), file=sys.stderr)"
-    )
-    for event in ("session-start", "after-tool"):
+    libraries = ("click", "msgspec", "rich", "trio", "subprocess", "typing", "selectors")
+    program = f"""
+import sys
+from agentfsd.cli import entry
+try:
+    entry.main()
+finally:
+    print(*(name for name in {libraries} if name in sys.modules), file=sys.stderr)
+"""
+    root = Path(__file__).parents[2]
+    for event in ("session-start", "prompt", "after-tool"):
         done = subprocess.run(
-            [sys.executable, "-c", program, "hook", event], input=json.dumps({"session_id": _SESSION, **_CALL}), text=True,
+            [sys.executable, "-S", "-c", program, "hook", event], input=json.dumps({"session_id": _SESSION, **_CALL}), text=True,
             cwd=mounted.lower, capture_output=True, check=True, timeout=60,
+            env={**os.environ, "PYTHONPATH": f"{root}:{root / 'client'}"},
         )  # fmt: skip
         assert done.stderr.strip() == ""
