@@ -3,12 +3,14 @@
 They are installed once into a directory that stays (AGENTFSD_TEST_CLIENTS, or one in the directory for temporary files).
 """
 
+import contextlib
 import json
 import os
 import pty
 import re
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import termios
@@ -158,10 +160,12 @@ class Terminal:
                 self.look(0.1)
 
     def end(self) -> None:
-        self._process.terminate()
-        deadline = time.monotonic() + 10
-        while self._process.poll() is None and time.monotonic() < deadline:
-            self.look(0.1)
-        self._process.kill()
+        """End the program, and what it has started: Gemini CLI starts itself once more."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+            deadline = time.monotonic() + 5
+            while self._process.poll() is None and time.monotonic() < deadline:
+                self.look(0.1)
         self._process.wait()
         os.close(self._main)
