@@ -8,7 +8,6 @@ import atexit
 import contextlib
 import os
 import pickle
-import runpy
 import select
 import selectors
 import socket
@@ -17,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests import forked_daemons, forked_programs
 
 _MODULE = "agentfsd.cli.main"
 _ROOT = Path(__file__).parent.parent
@@ -90,7 +91,8 @@ class ForkedCommands:
             self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "tests.forked_commands", str(theirs.fileno())], cwd=_ROOT, pass_fds=[theirs.fileno()],
+                    [sys.executable, "-m", "tests.forked_commands", str(theirs.fileno()), forked_daemons.ROOM], cwd=_ROOT,
+                    pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 )  # fmt: skip
             atexit.register(self._end, self._requests, process)
@@ -187,7 +189,8 @@ def _become(request: _Request, fds: list[int]) -> None:
     time.tzset()
     sys.argv[1:] = request.arguments
     sys.path[0] = request.directory
-    runpy.run_module(_MODULE, run_name="__main__", alter_sys=True)
+    forked_daemons.use()
+    forked_programs.run(_MODULE)
 
 
 def _main() -> None:
@@ -196,6 +199,7 @@ def _main() -> None:
     from agentfsd.cli.main import main
 
     list(main.commands.values())  # each is imported when it is first asked for
+    forked_daemons.load()
     del sys.modules[_MODULE]  # each command runs it as its main program
     gc.collect()
     gc.freeze()

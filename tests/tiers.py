@@ -10,11 +10,10 @@ _HERE = Path(__file__).parent
 SLOW = [
     "agents/test_hooks", "agents/test_rewind", "agents/test_real",
     "cli/", "confinement/", "interpose/", "posix/", "repositories/", "system/", "web/", "handoff/",
-    "client/test_podman", "client/test_aio", "client/test_branch", "client/test_readme", "client/test_spec", "client/test_fsspec",
-    "client/test_mcp", "client/test_session", "client/test_forwarding", "client/test_descriptors", "client/test_archive_branch",
-    "client/test_typed_usage", "client/test_deepagents",
-    "client/test_pydantic_ai", "client/test_upath", "client/test_streaming_memory",
-    "client/test_filesystem_model",
+    "client/branch/", "client/test_podman", "client/test_aio.py", "client/test_branch", "client/test_readme", "client/test_spec",
+    "client/test_fsspec", "client/test_mcp", "client/test_session", "client/test_forwarding", "client/test_descriptors",
+    "client/test_archive_branch", "client/test_typed_usage", "client/test_deepagents", "client/test_pydantic_ai",
+    "client/test_upath", "client/test_streaming_memory", "client/test_filesystem_model",
     "core/test_damage", "core/test_fault_points", "core/test_model", "fuse/test_native_fuzz", "fuse/test_native_model",
     "history/test_faults", "history/test_merge.py", "metadata/test_damage",
     "test_readme", "test_demo", "test_release", "test_bench", "test_docs",
@@ -25,28 +24,33 @@ MOUNTING = {"make_mount", "mounted"}
 
 # What takes longest, in seconds of a worker, longest first: a file is one piece for pytest-xdist.
 LONGEST = [
-    "test_readme.py", "system/test_posix_in_run.py", "system/test_crash.py", "system/test_suites.py",
-    "system/test_shared_branch.py", "system/test_damage.py", "posix/", "system/test_workloads.py",
-    "core/test_fault_points.py", "system/test_two_writers.py", "system/test_commit_crash.py", "history/test_merge.py",
+    "test_readme.py", "system/test_suites.py", "posix/", "system/test_two_writers.py", "system/test_posix_in_run.py",
+    "system/test_shared_branch.py", "cli/test_running.py", "system/test_crash.py", "system/test_workloads.py",
+    "core/test_fault_points.py", "history/test_merge.py", "system/test_damage.py", "system/test_commit_crash.py",
     "confinement/test_escapes.py", "system/", "cli/", "handoff/",
 ]  # fmt: skip
 
 
-def _place(item: pytest.Item) -> str:
-    return str(item.path.relative_to(_HERE)) if item.path.is_relative_to(_HERE) else ""
+def _place(path: Path) -> str:
+    return str(path.relative_to(_HERE)) if path.is_relative_to(_HERE) else ""
 
 
 def _is_slow_place(place: str) -> bool:
     return any(place.startswith(slow) for slow in SLOW)
 
 
+def is_slow_file(path: Path) -> bool:
+    """Whether the quick tier has no test of that file."""
+    return _is_slow_place(_place(path))
+
+
 def is_slow(item: pytest.Item) -> bool:
     """Whether *item* is left out of the quick tier."""
-    return _is_slow_place(_place(item)) or not MOUNTING.isdisjoint(getattr(item, "fixturenames", ()))
+    return is_slow_file(item.path) or not MOUNTING.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def weight(item: pytest.Item) -> int:
     """Sort key: the files that take longest come first, then the other slow ones; the quick ones fill what is left at the end."""
-    place = _place(item)
+    place = _place(item.path)
     after = len(LONGEST) if _is_slow_place(place) else len(LONGEST) + 1
     return next((number for number, longest in enumerate(LONGEST) if place.startswith(longest)), after)

@@ -13,7 +13,7 @@ from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.run_overlay import RunOverlay, TakeoverReport
 from agentfsd.linux import home_layers
 from agentfsd.linux.branch_overlays import OverlayPlan
-from agentfsd.overlayfs import branch_overlay
+from agentfsd.overlayfs import run_beginning
 from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from agentfsd.overlayfs.layer_stack import LayerStack
 from agentfsd.overlayfs.layer_writer import CannotBeLayer
@@ -93,7 +93,7 @@ class OverlayBeginning:
             raise refusal(why)
         place = os.path.join(self._place, RUN_OVERLAY + branch_id)
         try:
-            made = branch_overlay.begin(self._overlay, self._stack, place, branch_id, self._report)
+            made = run_beginning.begin(self._overlay, self._stack, place, branch_id, self._report)
         except CannotBeLayer as exc:
             raise refusal(str(exc)) from exc
         except OSError as exc:

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import logging
 import os
-import secrets
 import stat
 import time
 from collections import defaultdict
@@ -16,20 +15,18 @@ from collections.abc import Iterable
 
 from agentfs_host import syncing, syscalls
 from agentfs_host.descent import Descent
-from agentfsd.core import checked_out_refs, copyup, inode_stat, lent_branches, tree_diff
-from agentfsd.core.inode_attributes import all_xattrs
-from agentfsd.core.lent_branches import Loan
+from agentfsd.core import checked_out_refs, copyup, lent_branches, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.transaction import Transaction
-from agentfsd.overlayfs import on_disk, unlocking
+from agentfsd.overlayfs import unlocking
 from agentfsd.overlayfs.content_copy import ContentCopy
-from agentfsd.overlayfs.layer_stack import LayerStack, remove
+from agentfsd.overlayfs.layer_stack import LayerStack
 from agentfsd.overlayfs.new_entries import TakeoverReporter
-from agentfsd.overlayfs.run_record import NotOurs, RunRecord, remove_run, write_record
+from agentfsd.overlayfs.run_record import NotOurs, RunRecord, remove_run
 from agentfsd.overlayfs.state_writer import StateWriter
 from agentfsd.overlayfs.takeover import Takeover
 from agentfsd.overlayfs.upper_scan import Found, Known, Signature, signature
@@ -37,7 +34,6 @@ from agentfsd.overlayfs.upper_state import UpperState
 
 log = logging.getLogger(__name__)
 
-_COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it
 _LONGEST_CHAIN = 32
 _NO_FILE = Signature(0, 0, 0, 0, 0)
 _RECENTLY_NS = 50_000_000  # within which two changes may have one time
@@ -325,45 +321,6 @@ class Look:
         self.found = self.takeover.look()
 
 
-def begin(overlay: Overlay, stack: LayerStack, place: str, branch_id: str, by: TakeoverReporter) -> BranchOverlay:
-    """Prepare the directory of a run: everything that a mount needs.
-
-    Args:
-        overlay: All branches.
-        stack: The read-only layers.
-        place: The directory of the run, which does not exist.
-        branch_id: The branch.
-        by: See BranchOverlay.
-
-    Raises:
-        CannotBeLayer: The kernel cannot show the branch.
-        OSError: There is no room, for example.
-    """
-    remove_run(place)  # what a begin that failed has left
-    unfinished, mark = place + ".new", secrets.token_hex(8)
-    remove(unfinished)
-    with overlay.store.transaction() as tx:
-        base = overlay.layers.seal(tx, overlay.refs.branch(branch_id))
-        lent_branches.put(overlay.store, branch_id, Loan(base, mark))
-        overlay.layers.pin(tx, base)
-    try:
-        record = RunRecord(branch_id, base, stack.below(base), time.clock_gettime_ns(_COARSE), mark)
-        for name in ("upper", "work", f"control/{os.fsdecode(on_disk.CONTROL_DIR)}"):
-            os.makedirs(os.path.join(unfinished, name), mode=0o700)
-        _copy_root(overlay.trees.of_branch(branch_id).root, os.path.join(unfinished, "upper"))
-        write_record(unfinished, record)
-        os.rename(unfinished, place)
-        syncing.sync_directory(os.path.dirname(place))
-        return BranchOverlay(overlay, stack, place, record, by)
-    except BaseException:
-        with overlay.store.transaction() as tx:
-            lent_branches.put(overlay.store, branch_id, None)
-            overlay.layers.unpin(tx, base)
-        remove(unfinished)
-        remove_run(place)
-        raise
-
-
 def _open_upper(path: str) -> int:
     """Open the upper directory, which its owner may have closed to everybody."""
     try:
@@ -410,15 +367,3 @@ def _has_content(descent: Descent, path: bytes, inode: Inode) -> bool:
     except OSError:
         return False
     return True
-
-
-def _copy_root(root: Inode, upper: str) -> None:
-    """Give the upper directory the attributes of the root, which the kernel shows as the overlay's own."""
-    now = inode_stat.attributes(root)
-    with contextlib.suppress(PermissionError):
-        os.chown(upper, now.uid, now.gid)
-    for name, value in all_xattrs(root.tree, root).items():
-        with contextlib.suppress(OSError):
-            os.setxattr(upper, name, value)
-    os.chmod(upper, stat.S_IMODE(now.mode))
-    os.utime(upper, ns=(now.atime_ns, now.mtime_ns))

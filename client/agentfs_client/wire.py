@@ -21,6 +21,7 @@ from agentfs_client.replies import *  # noqa: F403
 from agentfs_client.replies import REPLY_TYPES, Reply
 from agentfs_client.requests import *  # noqa: F403
 from agentfs_client.wire_file_requests import *  # noqa: F403
+from agentfs_client.wire_history_requests import *  # noqa: F403
 from agentfs_client.wire_run_requests import *  # noqa: F403
 from agentfs_client.wire_step_requests import *  # noqa: F403
 

@@ -6,7 +6,7 @@ This module must never access anything inside a mount: if the daemon of that mou
 import errno
 import os
 import threading
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FSTYPE = "fuse.agentfsd"
 OVERLAY_SOURCE = "agentfsd-run-"  # what the sources of mounts begin with through which the kernel shows a run its branch
@@ -14,8 +14,7 @@ OVERLAY_SOURCE = "agentfsd-run-"  # what the sources of mounts begin with throug
 _ANSWER_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Mounted:
+class Mounted(NamedTuple):
     """One line of /proc/self/mountinfo."""
 
     mountpoint: str

@@ -212,7 +212,7 @@ def test_ctrl_c_in_a_resume_does_not_stop_it(project: Mounted, start: Start) -> 
 
 
 def test_warnings_of_an_export_come_after_its_progress_bar(
-    project: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
 
@@ -223,7 +223,7 @@ def test_warnings_of_an_export_come_after_its_progress_bar(
 
     monkeypatch.setattr(cmd_export, "progress", bar)
     monkeypatch.setattr(cmd_export, "report_lost", lambda lacking: steps.append("warnings"))
-    done = CliRunner().invoke(main, ["export", "-m", str(project.path), "few", str(tmp_path / "exported")])
+    done = CliRunner().invoke(main, ["export", "-m", str(mounted.path), "main", str(tmp_path / "exported")])
     assert done.exit_code == 0, done.stderr
     assert steps == ["end of the bar", "warnings"]
 

@@ -31,7 +31,7 @@ def begun(mounted: Mounted, tmp_path: Path, what: str) -> subprocess.Popen[bytes
     before = refs(mounted)
     if what == "export":
         for number in range(3000):
-            (mounted.path / f"f{number}").write_text("x")
+            (mounted.lower / f"f{number}").write_text("x")
         command = ["export", "main", str(tmp_path / "target")]
     else:
         source = tmp_path / "source"

@@ -1,8 +1,9 @@
-"""A workspace to commit into, on any of the file systems that a lower may lie on."""
+"""A workspace to commit into, on any of the file systems that a lower may lie on, and one whose changes are heard."""
 
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from agentfs_host import syscalls
+from agentfsd.lower import inotify
+from agentfsd.lower.host_lower import HostLower
+from agentfsd.lower.watch import LowerWatch
 from tests.lower.commit_trees import make_lower, make_wanted
 from tests.lower.workspaces import WHEN, Workspace
 from tests.mounted import needs_root
@@ -70,3 +74,37 @@ def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         subprocess.run(["mount", "-t", kind, "none", where], check=True)
     yield where
     subprocess.run(["umount", "-l", where], check=True)
+
+
+@pytest.fixture(params=["disk", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """dir/sub/deep with a file in each, and one file at the top."""
+    with ExitStack() as ending:
+        base = tmp_path
+        if request.param == "memory":
+            if not os.access("/dev/shm", os.W_OK):
+                pytest.skip("/dev/shm is missing")
+            base = Path(ending.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
+        root = base / "root"
+        (root / "dir" / "sub" / "deep").mkdir(parents=True)
+        for name in ("file", "dir/leaf", "dir/sub/leaf", "dir/sub/deep/leaf"):
+            (root / name).write_bytes(b"content")
+        fd = os.open(root, os.O_RDONLY)
+        ending.callback(os.close, fd)
+        if not inotify.tells_all(fd):
+            pytest.skip(f"the file system of {base} does not tell of all changes")
+        yield root
+
+
+@pytest.fixture
+def lower(root: Path) -> Iterator[HostLower]:
+    made = HostLower(str(root))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def watcher(lower: HostLower) -> Iterator[LowerWatch]:
+    made = LowerWatch(lower)
+    yield made
+    made.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import directory_entries, inode_stat, lent_branches
-from agentfsd.overlayfs import branch_overlay, run_record
+from agentfsd.overlayfs import run_beginning, run_record
 from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from agentfsd.overlayfs.layer_stack import LayerStack
 from agentfsd.overlayfs.run_record import NotOurs
@@ -25,7 +25,7 @@ class Lent:
         self.place = base / "layers" / "run-b"
         self.id = self.opened.overlay.branches.create("b").id
         self.opened.write("precious", b"kept", "b")
-        self.overlay = branch_overlay.begin(self.opened.overlay, self.stack(), str(self.place), self.id, Quiet())
+        self.overlay = run_beginning.begin(self.opened.overlay, self.stack(), str(self.place), self.id, Quiet())
         self.upper = self.place / "upper"
 
     def stack(self) -> LayerStack:
@@ -201,7 +201,7 @@ def test_what_a_process_outside_goes_on_writing_after_the_run_reaches_no_sealed_
     shown = [lent.opened.read("file", name) for name in ("b", "copy2", *["copy"] * sealed)]
     assert set(shown) == {b"inside"}
     lent.opened.reopen()
-    begun = branch_overlay.begin(lent.opened.overlay, lent.stack(), str(lent.place), lent.id, Quiet())
+    begun = run_beginning.begin(lent.opened.overlay, lent.stack(), str(lent.place), lent.id, Quiet())
     shown = [(Path(lent.opened.base) / "layers" / begun.record.layers[0] / name).read_text() for name in ("file", "other")]
     assert shown == ["inside", "inside"]
     begun.abandon()

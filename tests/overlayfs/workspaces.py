@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentfs_host import syscalls
 from agentfsd.core.tree import Tree
-from agentfsd.overlayfs import branch_overlay
+from agentfsd.overlayfs import run_beginning
 from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from agentfsd.overlayfs.layer_stack import LayerStack
 from tests.overlayfs import listings
@@ -59,7 +59,7 @@ class Workspace:
         overlay = self.opened.overlay
         self.stack = LayerStack(str(self.base / "runs"), str(self.base / "objects"), overlay.trees)
         branch_id = overlay.refs.branch("b").id
-        self.run = branch_overlay.begin(overlay, self.stack, str(self.base / "runs" / f"run-{branch_id}"), branch_id, Silent())
+        self.run = run_beginning.begin(overlay, self.stack, str(self.base / "runs" / f"run-{branch_id}"), branch_id, Silent())
         self.mount()
 
     def mount(self) -> None:

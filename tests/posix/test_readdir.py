@@ -179,7 +179,7 @@ def test_listing_by_descriptor_starts_anew_each_time(d: Path) -> None:
 
 @pytest.mark.parametrize("place", ["ext4", "native-after-snapshot"])
 def test_a_directory_of_very_many_entries(d: Path) -> None:
-    count, fd = rounds("names in a directory", 12_000, 100_000), os.open(d / "void", os.O_RDONLY)
+    count, fd = rounds("names in a directory", 3_000, 100_000), os.open(d / "void", os.O_RDONLY)
     for number in range(count):
         os.symlink("x", f"n{number}", dir_fd=fd)
     names = os.listdir(fd)

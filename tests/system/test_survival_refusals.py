@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.mounted import AGENTFSD, Mounted, needs_root
-from tests.system.test_survival import has_keeper, kill_daemon, until
+from tests.system.survival.killing import has_keeper, kill_daemon, until
 
 
 @pytest.fixture

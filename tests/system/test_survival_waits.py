@@ -13,7 +13,7 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.lower import inotify
 from tests.mounted import Mounted, needs_namespaces
-from tests.system.test_survival import has_keeper, kill_daemon, until
+from tests.system.survival.killing import has_keeper, kill_daemon, until
 
 VIEWS = ["pid", "namespace"]
 

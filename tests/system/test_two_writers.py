@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted, needs_namespaces
+from tests.mounted import AGENTFSD, Mounted, needs_fuse, needs_namespaces
 from tests.rounds import is_long
 
 BIG_BYTES = 32 << 20
@@ -18,19 +18,38 @@ PAIRS = [("zero-message", "pid"), ("zero-message", "subtree"), ("pid", "subtree"
 PAIRS = PAIRS if LONG else PAIRS[:4]
 
 
-@pytest.fixture
-def shared(tmp_path: Path, make_mount: Callable[..., Mounted]) -> Iterator[Mounted]:
+@pytest.fixture(scope="module")
+def one_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+    needs_fuse()
     needs_namespaces()
-    lower = tmp_path / "lower"
-    (lower / "d").mkdir(parents=True)
+    base = tmp_path_factory.mktemp("writers")
+    mounted = Mounted(base)
+    (mounted.lower / "d").mkdir()
     for name in ("big", "big2"):
-        (lower / name).write_bytes(b"x" * BIG_BYTES)
-    mounted = make_mount(lower)
-    mounted.cli("branch create", "b")
-    yield mounted
-    assert mounted.fsck() == []
-    log = Path(mounted.state, "daemon.log").read_text()
-    assert "Error" not in log and "before another connection was told" not in log
+        (mounted.lower / name).write_bytes(b"x" * BIG_BYTES)
+    with pytest.MonkeyPatch.context() as patch:
+        _at_home(mounted, patch)
+        yield mounted.mount()
+        mounted.end()
+
+
+def _at_home(mounted: Mounted, patch: pytest.MonkeyPatch) -> None:
+    for name in ("AGENTFS_STATE_HOME", "AGENTFS_RUNTIME_DIR"):
+        patch.setenv(name, str(mounted.path.parent / name))
+
+
+@pytest.fixture
+def shared(one_mount: Mounted, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounted]:
+    """The branch *b*, new for each test."""
+    _at_home(one_mount, monkeypatch)
+    one_mount.cli("branch create", "b")
+    yield one_mount
+    try:
+        assert one_mount.fsck() == []
+        log = Path(one_mount.state, "daemon.log").read_text()
+        assert "Error" not in log and "before another connection was told" not in log
+    finally:
+        one_mount.cli("discard", "b")
 
 
 def start(mounted: Mounted, view: str, code: str, *arguments: str) -> subprocess.Popen[str]:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.compare import describe, differences
 from tests.mounted import Mounted, needs_namespaces, needs_root
-from tests.rounds import is_long
+from tests.rounds import is_long, rounds
 
 FIXED = {
     "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_AUTHOR_DATE": "2024-01-02T03:04:05Z",
@@ -76,12 +76,13 @@ WORK = {
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python library of this machine under git, in two commits: some 3,000 files or more."""
+    """The Python library of this machine under git, in two commits: some 1,500 files, with --long several thousand."""
     needs_root()
     root = tmp_path_factory.mktemp("checkout") / "lib"
     source = sysconfig.get_paths()["stdlib"]
-    shutil.copytree(source, root, ignore=shutil.ignore_patterns("site-packages", "dist-packages", "__pycache__"), symlinks=True)
-    for number in range(3000):
+    without = ["site-packages", "dist-packages", "__pycache__", *([] if is_long() else ["test"])]
+    shutil.copytree(source, root, ignore=shutil.ignore_patterns(*without), symlinks=True)
+    for number in range(rounds("files beside the library of a checkout", 800, 3000)):
         directory = root / "many" / f"{number % 40:02}"
         directory.mkdir(parents=True, exist_ok=True)
         (directory / f"file{number}").write_text(f"{number}\n" * (number % 50))
