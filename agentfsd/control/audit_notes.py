@@ -42,6 +42,11 @@ def noted_setting(kind: str) -> NoteMaker:
     return lambda request, reply: AuditNote(kind, f"{request.name} = {request.value}")
 
 
+def noted_worktree(request: wire.BranchWorktree, reply: wire.BranchReply) -> AuditNote:
+    """Note which worktree of git a branch is from now on."""
+    return AuditNote("worktree", request.directory or "none", reply.branch.id)
+
+
 def noted_rules(request: wire.RulesChange, reply: wire.RulesReply) -> AuditNote:
     """Note which rules by path were added and removed."""
     texts = [*(f"+ {text}" for text in request.add), *(f"- {text}" for text in request.remove)]

@@ -13,14 +13,18 @@ from agentfsd.metadata.rows import SnapshotRow
 from agentfsd.types import BranchInfo
 
 
-def _wire(services: Services, info: BranchInfo, count: ChangeCount, processes: int, taken: SnapshotRow | None) -> wire.Branch:
-    """Describe a branch, given the count of its changes, the number of processes in it, and its newest snapshot."""
+def _wire(
+    services: Services, info: BranchInfo, count: ChangeCount, processes: int, taken: SnapshotRow | None,
+    shared: tuple[int, int] = (0, 0),
+) -> wire.Branch:  # fmt: skip
+    """Describe a branch, given the count of its changes, the number of processes in it, its newest snapshot, and its overlaps."""
     return wire.Branch(
         name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, processes=processes,
         changed=count.changed, counted=count.counted, repositories=[wire_repository(told) for told in count.repositories],
         last=info.last, last_name=taken.name if taken is not None else "", last_ns=taken.created_ns if taken is not None else 0,
         changed_ns=services.audit.changed.get(info.id, 0) if services.audit is not None else 0,
-        committed_ns=services.overlay.branches.committed_ns(info.id),
+        committed_ns=services.overlay.branches.committed_ns(info.id), worktree=services.overlay.worktrees.directory(info.id),
+        overlaps=shared[0], conflicts=shared[1],
     )  # fmt: skip
 
 
@@ -42,8 +46,14 @@ async def wire_branches(services: Services, *, count: bool = True) -> list[wire.
     services.counts.forget_gone(services.overlay)
     busy = Counter(binding.branch_id for binding in services.bindings.bindings())
     infos = [services.overlay.branches.info(branch_id) for branch_id in counts if refs.exists(branch_id)]
-    taken = services.overlay.snapshots.newest()
-    return [_wire(services, info, counts[info.id], busy[info.id], taken.get(info.id)) for info in infos]
+    taken, shared = services.overlay.snapshots.newest(), _overlaps(services)
+    return [
+        _wire(services, info, counts[info.id], busy[info.id], taken.get(info.id), shared.get(info.id, (0, 0))) for info in infos
+    ]
+
+
+def _overlaps(services: Services) -> dict[str, tuple[int, int]]:
+    return services.overlaps.overlaps.counts() if services.overlaps is not None else {}
 
 
 async def wire_activity(services: Services, context: RequestContext) -> list[wire.AgentActivity]:
@@ -61,6 +71,7 @@ async def wire_activity(services: Services, context: RequestContext) -> list[wir
         wire.AgentActivity(
             branch=branch.name, processes=branch.processes, commands=commands[branch.name], changed=branch.changed,
             counted=branch.counted, changed_ns=branch.changed_ns, last_path=_shown(paths.get(branch.id, b""), context),
+            overlaps=branch.overlaps, conflicts=branch.conflicts,
         )
         for branch in sorted(shown, key=lambda branch: -branch.changed_ns)
     ]  # fmt: skip

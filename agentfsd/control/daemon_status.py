@@ -1,6 +1,7 @@
 """The status of a daemon: what is mounted where and how, the resources it uses, and unfinished work."""
 
 import trio
+from msgspec import structs
 
 from agentfs_client import wire
 from agentfsd.backstore.free_space import is_full
@@ -27,7 +28,7 @@ async def status(services: Services, bound_to: str | None) -> wire.StatusReply:
         daemon=info.version, pid=info.pid, lower=info.lower, mountpoint=info.mountpoint, state=info.state,
         session=info.session, backstore=info.backstore, started_ns=info.started_ns,
         branch=services.branch_name(bound_to), bound=bound_to is not None,
-        branches=[branch for branch in branches if bound_to in (None, branch.id)],
+        branches=[_for(branch, bound_to) for branch in branches if bound_to in (None, branch.id)],
         bindings=[] if bound_to else wire_bindings(services),
         usage=services.overlay.usage(usage), resources=_resources(services), session_why=info.capabilities.get("session.why", ""),
         fd_forwarding=forwarding_kind(services),
@@ -38,6 +39,11 @@ async def status(services: Services, bound_to: str | None) -> wire.StatusReply:
         restarts=info.restarts, succeeds=info.succeeds,
         audit=services.audit is not None and services.audit.is_on, metrics=info.metrics, damage=damage,
     )  # fmt: skip
+
+
+def _for(branch: wire.Branch, bound_to: str | None) -> wire.Branch:
+    """Return what the caller may know of a branch: a bound process is not told what others change."""
+    return branch if bound_to is None else structs.replace(branch, overlaps=0, conflicts=0)
 
 
 def _resources(services: Services) -> dict[str, int]:

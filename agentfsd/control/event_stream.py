@@ -22,6 +22,7 @@ from agentfsd.domain_errors import Refusal
 LIMIT = 10_000  # events that wait for a slow reader
 _QUIET_S = 0.2  # between two events of a file that is written all the time
 _BATCH = 500
+_OF_OTHERS = ("overlap", "conflict")
 
 
 class _Write:
@@ -38,12 +39,14 @@ class EventWatcher:
     """Collects the events of one branch, given by its id, or of all (None), from start() to stop().
 
     *hides*: given the path of an event, and the old path of a rename, returns whether the client must not see it.
+    *knows_others*: the client may know what other branches change.
     """
 
     def __init__(
-        self, overlay: Overlay, branch_id: str | None, hides: Callable[[bytes, bytes], bool] = lambda *paths: False
-    ) -> None:
-        self.branch_id, self._hides = branch_id, hides
+        self, overlay: Overlay, branch_id: str | None, hides: Callable[[bytes, bytes], bool] = lambda *paths: False, *,
+        knows_others: bool = True,
+    ) -> None:  # fmt: skip
+        self.branch_id, self._hides, self._knows_others = branch_id, hides, knows_others
         self._overlay = overlay
         self._branch_gone = False
         self._queue: deque[wire.Event] = deque()
@@ -64,7 +67,7 @@ class EventWatcher:
 
     def hear(self, event: BranchEvent) -> None:
         """Receive an event from the overlay."""
-        if self.branch_id not in (None, event.branch_id):
+        if self.branch_id not in (None, event.branch_id) or (event.kind in _OF_OTHERS and not self._knows_others):
             return
         inode = event.inode
         if inode is None:

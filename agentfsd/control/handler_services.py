@@ -13,6 +13,7 @@ from agentfsd.binding.table import IN_DOUBT, Bindings
 from agentfsd.control.audit_notes import AuditNote
 from agentfsd.control.change_counts import ChangeCounts
 from agentfsd.control.daemon_info import DaemonInfo
+from agentfsd.control.overlap_watch import OverlapWatch
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.overlay import Overlay
@@ -135,6 +136,7 @@ class Services:
         descriptor_ioctl: The ioctl by which a descriptor of the mount says which file it is.
         commit_turn: Who may commit into the real directory now.
         counts: How much each branch has changed.
+        overlaps: Which paths several branches have changed; None without a mount.
     """
 
     overlay: Overlay
@@ -160,6 +162,7 @@ class Services:
     descriptor_ioctl: int = 0
     commit_turn: CommitTurn = field(default_factory=CommitTurn)
     counts: ChangeCounts = field(default_factory=ChangeCounts)
+    overlaps: OverlapWatch | None = None
 
     def standing_still(
         self, branch_id: str, context: RequestContext, *, changes: bool = False

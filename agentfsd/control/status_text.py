@@ -158,7 +158,7 @@ def _branches(reply: "wire.StatusReply", now_ns: int, width: int) -> list[str]:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if more := len(reply.branches) - len(shown):
         lines.append(f"and {more} others: `agentfsd branch list` shows all")
-    for line in remarks(shown):
+    for line in [*_shared(reply.branches), *remarks(shown)]:
         lines += _wrapped("", line, width)
     return lines
 
@@ -171,6 +171,22 @@ def amount(branch: "wire.Branch") -> str:
     if not branch.changed and branch.committed_ns:
         return "0, committed"
     return f"{'' if branch.counted else '~'}{branch.changed}"
+
+
+def overlaps(shared: int, conflicts: int) -> str:
+    """Return how many of a branch's changes are at paths that others have changed, such as "3 !1"; after "!" the conflicts."""
+    return (f"{shared} !{conflicts}" if conflicts else str(shared)) if shared else ""
+
+
+def _shared(branches: "Sequence[wire.Branch]") -> list[str]:
+    """Say which branches have changed the same paths."""
+    sharing = [branch for branch in branches if branch.overlaps]
+    if not sharing:
+        return []
+    clashing = sum(branch.conflicts for branch in sharing)
+    conflicts = ", in ways that conflict" if clashing else ""
+    names = ", ".join(branch.name for branch in sharing[:_COMMANDS]) + (" and others" if len(sharing) > _COMMANDS else "")
+    return [f"! {names} have changed the same paths{conflicts}: `agentfsd status --overlaps` lists them"]
 
 
 def remarks(branches: "Sequence[wire.Branch]") -> list[str]:

@@ -8,7 +8,7 @@ from agentfsd.core.tree import Inode
 EventKind = Literal[
     "created", "modified", "deleted", "renamed", "attributes",
     "snapshot", "snapshot-deleted", "restore", "merge", "commit", "undo", "discard",
-    "branch-created", "branch-renamed", "branch-deleted", "bound", "unbound",
+    "branch-created", "branch-renamed", "branch-deleted", "bound", "unbound", "overlap", "conflict",
 ]  # fmt: skip
 
 
@@ -23,7 +23,7 @@ class BranchEvent(NamedTuple):
         path: Its path when it changed; None for its path now.
         old_path: Its path before a rename.
         branch: Name of the branch; "" for the name that the branch has now.
-        name: Name of the snapshot, or of what else the kind is about.
+        name: Name of the snapshot, or of what else the kind is about; of ``overlap`` and ``conflict`` the other branches.
         by: The process that asked for a binding; 0 for other kinds.
     """
 

@@ -10,6 +10,7 @@ from agentfsd.core import consistency_check
 from agentfsd.core.branch_comparison import BranchComparison
 from agentfsd.core.content_comparison import run_to_end
 from agentfsd.core.layer_lifecycle import Layers
+from agentfsd.core.linked_worktrees import LinkedWorktrees
 from agentfsd.core.lower_changes import LowerChanges
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.overlay_branches import Branches
@@ -46,6 +47,7 @@ class Overlay:
         runs: The commands that were run in branches.
         branches: Makes, lists, replaces and deletes branches.
         temporary: The branches and snapshots that are removed with the conversation that made them.
+        worktrees: The branches that are linked worktrees of a git repository.
         comparison: Finds the differences between two refs.
         settings: The settings that are stored in the database.
         rules: The rules by path.
@@ -72,6 +74,7 @@ class Overlay:
             state, self.refs, self.layers, self.trees, self.snapshots, self.retention, self.undo_log, self.rules
         )  # fmt: skip
         self.temporary = TemporaryRefs(state, self.branches, self.snapshots)
+        self.worktrees = LinkedWorktrees(state)
         self.comparison = BranchComparison(self.refs, self.trees)
         self.settings = OverlaySettings(state.parts)
         self.lower_changes = LowerChanges(state)

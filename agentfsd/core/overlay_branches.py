@@ -9,7 +9,7 @@ from agentfsd.core.layer_lifecycle import Layers
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.overlay_rules import OverlayRules
 from agentfsd.core.overlay_snapshots import MERGE, Snapshots
-from agentfsd.core.overlay_state import OverlayState
+from agentfsd.core.overlay_state import WORKTREE, OverlayState
 from agentfsd.core.refs import Refs
 from agentfsd.core.retention import SnapshotRetention
 from agentfsd.core.tree import Tree
@@ -117,6 +117,8 @@ class Branches:
         """Delete a branch's row in the open transaction. The caller detaches its tree after the transaction."""
         layer_rows.delete_branch(self._state.store, row.id)
         self._state.store.drop_value(_COMMITTED + row.id)
+        self._state.store.drop_value(WORKTREE + row.id)
+        tx.put(self._state.worktrees, row.id, None)
         tx.put(self._state.branches, row.id, None)
         self._state.unmark_temporary(tx, row.id)
         self._layers.release(tx, row.head, row.base_layer)

@@ -17,6 +17,7 @@ from agentfsd.metadata.rows import BranchRow, SnapshotRow, StepRow, UndoRow
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import Backstore, Lower
 
+WORKTREE = "worktree "  # and a branch id: the key of git's directory of the worktree that the branch is
 _TEMPORARY = "temporary"  # the key under which the store keeps the ids of temporary branches and snapshots
 
 
@@ -32,6 +33,7 @@ class OverlayState:
         undo_rows: The undo log, by number of the entry.
         steps: The steps of agents' sessions, by number, oldest first.
         temporary: Ids of the branches and snapshots that are removed with the conversation that made them.
+        worktrees: Git's directory of each branch that is a linked worktree, by branch id: see linked_worktrees.py.
         trees: Open trees by the id of their branch or snapshot; those of running work have ids of their own.
         replaced: Detached trees that are still in use: a process has a file open, or the kernel refers to an inode.
         pins: Layers that running work needs, with the number of users.
@@ -45,6 +47,7 @@ class OverlayState:
     undo_rows: dict[int, UndoRow]
     steps: dict[int, StepRow]
     temporary: dict[str, bool]
+    worktrees: dict[str, str]
     trees: dict[str, Tree] = field(default_factory=dict)
     replaced: WeakSet[Tree] = field(default_factory=WeakSet)
     pins: Counter[int] = field(default_factory=Counter)
@@ -88,5 +91,6 @@ def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState
         {row.id: row for row in layer_rows.undo_rows(store)},
         {row.id: row for row in step_rows.read(store)},
         dict.fromkeys(store.value(_TEMPORARY).split(), True),
+        {branch_id: found for branch_id in branches if (found := store.value(WORKTREE + branch_id))},
         pins=Counter(layer for loan in loans for layer in loan.layers()),
     )

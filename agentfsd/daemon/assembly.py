@@ -28,6 +28,7 @@ from agentfsd.control.control_file import ControlFile
 from agentfsd.control.control_socket import ControlSocketServer, listen
 from agentfsd.control.daemon_info import DaemonInfo
 from agentfsd.control.handler_services import Services
+from agentfsd.control.overlap_watch import OverlapWatch
 from agentfsd.control.service import ControlService
 from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
@@ -153,6 +154,8 @@ class Daemon:
             runs=self.overlays,
             open_view=RunViews(self.mount.runs, self.overlays, prefers_overlays=config.hidden and os.geteuid() == 0).open,
         )
+        self.overlap_watch = OverlapWatch(self.overlay)
+        self.service.services = replace(self.service.services, overlaps=self.overlap_watch)
         self.mount.connections.questions = self.questions
         self.mount.connections.forwarding, self.mount.connections.doorway = self.forwarding, self.doorway
         self.observation = Observation(
@@ -304,13 +307,18 @@ class Daemon:
             if self.held.backstore.persistent:
                 nursery.start_soon(Maintenance(self.store, self.overlay, self.held.place).run)
             nursery.start_soon(self.observation.run)
+            nursery.start_soon(self.overlap_watch.run)
             nursery.start_soon(self._follow_lower)
             nursery.start_soon(self.overlays.follow_lower)
             nursery.start_soon(self.ending.unmount_when_asked)
             assert self.succession is not None
             nursery.start_soon(self.succession.hand_over)
             if self.config.idle_exit_s:
-                nursery.start_soon(self.ending.when_idle, self.config.idle_exit_s, self.server.recent_clients)
+                nursery.start_soon(
+                    self.ending.when_idle,
+                    self.config.idle_exit_s,
+                    lambda: self.server.recent_clients() + len(self.overlay.worktrees),  # those are paths that others know
+                )
             nursery.start_soon(self._announce, ready, nursery)
             await self.mount.serve()
             nursery.cancel_scope.cancel()

@@ -88,7 +88,11 @@ class DirNode(KernelNode):
 
 
 class VirtualNode(KernelNode):
-    """A node in ``.agentfs``; ``kind`` is ``dir``, ``branches``, ``snapshots``, ``control`` or ``text``."""
+    """A node in ``.agentfs``; ``kind`` is ``dir``, ``branches``, ``snapshots``, ``control``, ``text`` or ``git``.
+
+    ``git`` is the ``.git`` file of a branch that is a worktree. It is at the root of the branch's view, but counts as a child of
+    ``.agentfs`` here.
+    """
 
     __slots__ = ("children", "kind", "name", "owner", "views")
 

@@ -167,9 +167,10 @@ class KernelReplies:
     def virtual_attributes(self, node: VirtualNode) -> Attributes:
         """Return what stat(2) shows of ``.agentfs`` and of what is in it."""
         mode = 0o040500 if node.is_dir else (0o100600 if node.kind == "control" else 0o100400)
+        size = len(self._overlay.worktrees.file(node.owner.view.tree_id)) if node.kind == "git" else 0
         stamp = self._overlay.parts.lower.stat(b"").st_ctime_ns
         return Attributes(
-            (1 << 52) - node.id, mode, 2 if node.is_dir else 1, self._connections.owner_uid, os.getegid(), 0, 0, 0,
+            (1 << 52) - node.id, mode, 2 if node.is_dir else 1, self._connections.owner_uid, os.getegid(), 0, size, 0,
             stamp, stamp, stamp, 0,
         )  # fmt: skip
 

@@ -77,6 +77,15 @@ def names_in(store: Store, layer: int) -> Iterator[list[tuple[int, bytes, int]]]
         at = rows[-1][:2]
 
 
+def files_in(store: Store, layer: int) -> Iterator[list[int]]:
+    """Yield the inodes of a layer that are no directories and have names, in steps."""
+    last = 0
+    while rows := store.db.execute(_SOME_FILES, (layer, last, _PAGE)).fetchall():
+        yield [row[0] for row in rows]
+        last = rows[-1][0]
+
+
+_SOME_FILES = "SELECT id FROM inode WHERE layer = ? AND id > ? AND nlink > 0 AND mode & 61440 != 16384 ORDER BY id LIMIT ?"
 _SOME_INODES = (
     "SELECT count(*) FILTER (WHERE nlink > 0 AND NOT (mode & 61440 = 16384 AND lower_path IS NOT NULL)), max(id), count(*)"
     " FROM (SELECT id, nlink, mode, lower_path FROM inode WHERE layer = ? AND id > ? ORDER BY id LIMIT ?)"

@@ -20,7 +20,7 @@ from agentfsd.metadata.database import Database
 from agentfsd.metadata.database_refusals import damaged, no_room, unreadable, why_not_written
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.reserve import Reserve
-from agentfsd.metadata.rows import InodeRow, LowerUse
+from agentfsd.metadata.rows import InodeRow, LowerUse, Touch
 from agentfsd.metadata.schema import DDL, MIGRATIONS, SCHEMA_VERSION
 from agentfsd.metadata.transaction import Transaction
 
@@ -32,6 +32,7 @@ INODE_COLUMNS = ", ".join(InodeRow._fields)
 _INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
 _DENTRY_UPSERT = "INSERT OR REPLACE INTO dentry VALUES (?, ?, ?, ?)"
 _OBJECT_UPSERT = "INSERT OR REPLACE INTO object VALUES (?, ?)"
+_TYPE, _DIRECTORY = 0o170000, 0o040000  # of a mode
 _INODE_SELECT = f"SELECT {INODE_COLUMNS} FROM inode WHERE id = ?"
 _INODE_ORIGIN = f"SELECT {INODE_COLUMNS} FROM inode WHERE linked = 1 AND lower_ino = ? AND lower_dev = ?"
 
@@ -54,6 +55,7 @@ class Store:
         self.reserve = reserve
         self.findings = findings
         self.first_object = 0  # of those that the daemon before this one may have made
+        self.touched: set[Touch] | None = None  # what was written since take_touched(); None: nobody takes it
         self.writes = Counter[int]()  # of inodes and names, by layer: who reads a layer in steps sees whether it held still
 
     @classmethod
@@ -274,6 +276,11 @@ class Store:
         row = self.db.execute("SELECT reserved FROM counter WHERE name = ?", (name,)).fetchone()
         return int(row[0]) if row else 2
 
+    def take_touched(self) -> set[Touch]:
+        """Return which rows were written since the last call, those of undone transactions among them. The first returns none."""
+        touched, self.touched = self.touched, set()
+        return touched or set()
+
     # -- inodes and names
 
     def inode_versions(self, inode_id: int) -> list[InodeRow]:
@@ -289,6 +296,8 @@ class Store:
 
     def put_inode(self, row: InodeRow) -> None:
         self.writes[row.layer] += 1
+        if self.touched is not None and row.mode & _TYPE != _DIRECTORY:
+            self.touched.add((row.layer, row.id, b"", 0))
         self.db.execute(_INODE_UPSERT, row)
 
     def put_new(self, layer: int, inodes: list[InodeRow], names: list[tuple[int, bytes, int]], objects: list[int]) -> None:
@@ -301,6 +310,8 @@ class Store:
             objects: The numbers of their content objects.
         """
         self.writes[layer] += len(inodes) + len(names)
+        if self.touched is not None:
+            self.touched.update((layer, directory, name, child) for directory, name, child in names)
         self.db.execute_many(_INODE_UPSERT, list[tuple[Any, ...]](inodes))
         self.db.execute_many(_DENTRY_UPSERT, [(directory, name, layer, child) for directory, name, child in names])
         self.db.execute_many(_OBJECT_UPSERT, [(number, layer) for number in objects])
@@ -327,10 +338,14 @@ class Store:
 
     def put_dentry(self, directory: int, name: bytes, layer: int, child: int) -> None:
         self.writes[layer] += 1
+        if self.touched is not None:
+            self.touched.add((layer, directory, name, child))
         self.db.execute(_DENTRY_UPSERT, (directory, name, layer, child))
 
     def delete_dentry(self, directory: int, name: bytes, layer: int) -> None:
         self.writes[layer] += 1
+        if self.touched is not None:
+            self.touched.add((layer, directory, name, 0))
         self.db.execute("DELETE FROM dentry WHERE dir = ? AND name = ? AND layer = ?", (directory, name, layer))
 
     def clear_directory(self, directory: int, layer: int, *, keep_origins: bool) -> None:

@@ -4,6 +4,10 @@ from typing import NamedTuple
 
 WHITEOUT = 0  # stands in place of an inode number in a row of dentry
 
+Touch = tuple[int, int, bytes, int]
+"""A row that was written: (layer, directory, name, child) of a name, WHITEOUT for one that is gone; (layer, inode, b"", 0) of
+what is no directory."""
+
 
 def is_whiteout(child: int | None) -> bool:
     """Return whether a stored name hides what the lower or an older layer has under it. None: the name is not stored."""

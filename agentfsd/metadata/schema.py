@@ -16,6 +16,7 @@ DDL = """
 --   snapshots of BRANCH      the number of the last snapshot that got its name from the branch's
 --   lower moved              the last commit whose moves in the lower are in the rows
 --   unanswered               requests of the kernel that were carried out but not yet answered
+--   worktree BRANCH          git's directory of the linked worktree that the branch is: see core/linked_worktrees.py
 --   lent BRANCH              a run changes the branch without the daemon: see core/lent_branches.py
 --   written past us BRANCH   1: files of the branch may be open for writing in processes that outlive the daemon
 CREATE TABLE fact (

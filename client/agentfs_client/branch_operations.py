@@ -41,6 +41,16 @@ class BranchOperations:
         return ask(wire.BranchRename(ref=ref, new_name=new_name), wire.BranchReply, _branch)
 
     @operation
+    def set_worktree(self, ref: str, directory: str) -> Question[wire.Branch]:
+        """Say which linked worktree of a git repository a branch is.
+
+        Args:
+            ref: the branch.
+            directory: git's directory of the worktree, such as ``/repo/.git/worktrees/fix``; "": it is none any more.
+        """
+        return ask(wire.BranchWorktree(ref=ref, directory=directory), wire.BranchReply, _branch)
+
+    @operation
     def delete_branch(self, ref: str) -> Question[None]:
         """Delete a branch without changes. For a branch with changes see discard()."""
         return ask(wire.BranchDelete(ref=ref), wire.Done, no_result)

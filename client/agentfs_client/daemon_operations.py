@@ -27,6 +27,11 @@ class DaemonOperations(BranchOperations, HistoryOperations, RuleOperations, RunO
         return ask(wire.Status(), wire.StatusReply)
 
     @operation
+    def overlaps(self) -> Question[wire.OverlapsReply]:
+        """Return which paths several branches have changed, and where merging them would conflict."""
+        return ask(wire.OverlapsList(), wire.OverlapsReply)
+
+    @operation
     def capabilities(self) -> Question[dict[str, str]]:
         return ask(wire.Capabilities(), wire.CapabilitiesReply, lambda reply: reply.capabilities)
 

@@ -50,7 +50,9 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``last`` is the id of the newest snapshot in its history, or of the snapshot it was created from, or "". ``last_name`` and
     ``last_ns`` are the name and time of the newest snapshot that was taken of it, "" and 0 if there is none. ``changed_ns`` is
     the time of the last change in the branch, 0 if it is not known, and ``committed_ns`` that of its last commit into the real
-    directory, 0 if there was none.
+    directory, 0 if there was none. ``worktree`` is git's directory of the linked worktree that the branch is, or "". ``overlaps``
+    is the number of paths that other branches have changed, too, and ``conflicts`` how many of them would conflict in a merge;
+    both are 0 for bound processes.
     """
 
     name: str
@@ -66,6 +68,27 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     last_ns: int = 0
     changed_ns: int = 0
     committed_ns: int = 0
+    worktree: str = ""
+    overlaps: int = 0
+    conflicts: int = 0
+
+
+class PathOverlap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path, written as in Change, that several ``branches`` have changed.
+
+    ``conflict`` is the kind of conflict that a merge of the two branches ``between`` would meet there: content, binary, add/add,
+    modify/delete, type, symlink, special or attributes. It is "" if the changes can be merged, or are the same.
+    """
+
+    path: str
+    raw_path: str = ""
+    branches: list[str]
+    conflict: str = ""
+    between: list[str] = []
+
+    @property
+    def path_bytes(self) -> bytes:
+        return exact_path(self.path, self.raw_path)
 
 
 class BranchSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -53,7 +53,7 @@ class AgentActivity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     ``commands`` names the commands of bound processes, each once. ``changed`` and ``counted`` are as in Branch. ``changed_ns`` is
     the time of the last change, 0 if it is not known, and ``last_path`` what it changed, escaped for people, "" if that is not
-    known.
+    known. ``overlaps`` and ``conflicts`` are as in Branch.
     """
 
     branch: str
@@ -63,6 +63,8 @@ class AgentActivity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     counted: bool
     changed_ns: int
     last_path: str = ""
+    overlaps: int = 0
+    conflicts: int = 0
 
 
 class ProcessLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

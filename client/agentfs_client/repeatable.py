@@ -4,11 +4,11 @@ from agentfs_client import wire
 
 REPEATABLE: frozenset[type[wire.Request]] = frozenset(
     {
-        wire.Status, wire.Capabilities, wire.BackstoreStatus, wire.Top, wire.RefusalList, wire.AuditList, wire.BranchList,
-        wire.BranchShow, wire.BranchBind, wire.BranchUnbind, wire.BranchBindings, wire.ViewOpen, wire.ViewLeave,
-        wire.SnapshotList,
-        wire.SnapshotShow, wire.Diff, wire.DiffPatch, wire.DiffFiles, wire.Log, wire.UndoList, wire.PolicyGet, wire.PolicySet,
-        wire.RulesList, wire.RulesTest, wire.RulesObey, wire.AsksList, wire.Fsck, wire.InterposeGet, wire.InterposeSet,
-        wire.RunList, wire.StatFile, wire.FileList, wire.FileCount, wire.StepList, wire.StepChanges,
+        wire.Status, wire.OverlapsList, wire.BranchWorktree, wire.Capabilities, wire.BackstoreStatus, wire.Top,
+        wire.RefusalList, wire.AuditList, wire.BranchList, wire.BranchShow, wire.BranchBind, wire.BranchUnbind,
+        wire.BranchBindings, wire.ViewOpen, wire.ViewLeave, wire.SnapshotList, wire.SnapshotShow, wire.Diff, wire.DiffPatch,
+        wire.DiffFiles, wire.Log, wire.UndoList, wire.PolicyGet, wire.PolicySet, wire.RulesList, wire.RulesTest,
+        wire.RulesObey, wire.AsksList, wire.Fsck, wire.InterposeGet, wire.InterposeSet, wire.StatFile, wire.FileList,
+        wire.FileCount, wire.RunList, wire.StepList, wire.StepChanges,
     }
 )  # fmt: skip

@@ -16,6 +16,7 @@ from agentfs_client.facts import (
     FilePatch,
     MergedPath,
     PathName,
+    PathOverlap,
     PathQuestion,
     PathVerdict,
     RecordedRun,
@@ -74,6 +75,7 @@ EventKind = Literal[
     "created", "modified", "deleted", "renamed", "attributes",
     "snapshot", "snapshot-deleted", "restore", "merge", "commit", "undo", "discard",
     "branch-created", "branch-renamed", "branch-deleted", "bound", "unbound",
+    "overlap", "conflict",
     "lost",
 ]  # fmt: skip
 
@@ -88,6 +90,9 @@ class Event(Reply, frozen=True, kw_only=True, tag="event"):
     ``name`` is the name of the snapshot, also for undo; the ref of a restore; the refs of a merge, separated by spaces; the old
     name of a renamed branch; the ref that a created branch came from. ``pid`` is the process that acted, or that was bound; 0 if
     the daemon does not know it.
+
+    overlap: the branch has changed a path that other branches have changed; conflict: a merge would conflict there. ``name`` is
+    these branches, separated by a comma and a space. Bound processes are not told.
 
     lost: the client read too slowly, and ``count`` events are missing here.
     """
@@ -360,6 +365,13 @@ class StatusReply(Reply, frozen=True, kw_only=True, tag="status.ok"):
     damage: list[str] = []
     restarts: str = ""
     succeeds: int = 0
+
+
+class OverlapsReply(Reply, frozen=True, kw_only=True, tag="overlaps.ok"):
+    """The paths that several branches have changed, in order. ``complete`` is false if some changes are yet to be compared."""
+
+    overlaps: list[PathOverlap]
+    complete: bool
 
 
 class TopReply(Reply, frozen=True, kw_only=True, tag="top.ok"):

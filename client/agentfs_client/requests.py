@@ -18,6 +18,10 @@ class Status(Request, frozen=True, kw_only=True, tag="status"):
     pass
 
 
+class OverlapsList(Request, frozen=True, kw_only=True, tag="overlaps"):
+    """Ask which paths several branches have changed."""
+
+
 class Capabilities(Request, frozen=True, kw_only=True, tag="capabilities"):
     pass
 
@@ -84,6 +88,16 @@ class BranchShow(Request, frozen=True, kw_only=True, tag="branch.show"):
 class BranchRename(Request, frozen=True, kw_only=True, tag="branch.rename"):
     ref: str
     new_name: str
+
+
+class BranchWorktree(Request, frozen=True, kw_only=True, tag="branch.worktree"):
+    """Have the mount show a ``.git`` file at the root of ``.agentfs/branches/NAME`` that leads to git's directory of a worktree.
+
+    ``directory`` is that directory's absolute path; "": the branch is no worktree any more, and shows its own ``.git``.
+    """
+
+    ref: str
+    directory: str
 
 
 class BranchDelete(Request, frozen=True, kw_only=True, tag="branch.delete"):

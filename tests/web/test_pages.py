@@ -33,6 +33,7 @@ def test_first_page_tells_who_works_where(mounted: Mounted, visitor: Visitor) ->
     row = next(row for row in visitor.get("/").text.split("<tr")[1:] if 'data-branch="agent-7"' in row)
     assert " sh" in row
     assert "/compare?a=&amp;b=agent-7" in row
+    assert "1 path changed elsewhere, too; 1 conflict" in row
     agent.stdin.close()
     agent.wait(10)
     found = visitor.get("/api/changed?ref=agent-7").json()

@@ -8,6 +8,7 @@ import click
 
 from agentfsd.cli.agents import harness_events, quick_hook
 from agentfsd.cli.command_base import Failure, Group
+from agentfsd.cli.commands import hook_worktrees
 
 _ABOUT = {
     "session-start": "Put the session into a branch.",
@@ -29,6 +30,7 @@ def hook() -> None:
     \b
     Example:
       agentfsd hook before-tool --for gemini < input.json
+      echo '{"name": "fix-1", "cwd": "'"$PWD"'"}' | agentfsd hook worktree-create
     """
 
 
@@ -46,3 +48,5 @@ def _event(name: str) -> click.Command:
 
 for _name in harness_events.EVENTS:
     hook.add_command(_event(_name))
+hook.add_command(hook_worktrees.worktree_create)
+hook.add_command(hook_worktrees.worktree_remove)

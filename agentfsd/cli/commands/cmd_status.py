@@ -11,6 +11,7 @@ from agentfsd.cli.command_base import (
     EXIT_REFUSED,
     PATIENCE_S,
     answering,
+    client,
     converse,
     json_option,
     mount_option,
@@ -25,14 +26,22 @@ from agentfsd.control import status_text
 @click.command()
 @mount_option
 @json_option
-def status(named: str | None, as_json: bool) -> None:
+@click.option("--overlaps", is_flag=True, help="Show only which paths several branches have changed.")
+def status(named: str | None, as_json: bool, overlaps: bool) -> None:
     """Show mounts, their branches and the processes in them.
+
+    With --overlaps, it lists each path that more than one branch has changed, and whether merging them would conflict there. A
+    rename counts as a removal. Files that git ignores are left out.
 
     \b
     Example:
       agentfsd status
       agentfsd status --json -m ~/work
+      agentfsd status --overlaps
     """
+    if overlaps:
+        _show_overlaps(named, as_json)
+        return
     if named is None and not os.environ.get("AGENTFS_MOUNT"):
         live = registry.live_daemons()
         if len(live) > 1 and mount_finder.around(os.getcwd(), live, revive=False) is None:
@@ -43,6 +52,29 @@ def status(named: str | None, as_json: bool) -> None:
         printing.as_json(plain(reply))
     else:
         printing.say_ready(status_text.status(reply, printing.width()).rstrip("\n"))
+
+
+def _show_overlaps(named: str | None, as_json: bool) -> None:
+    with client(named) as daemon:
+        reply = daemon.overlaps()
+    if as_json:
+        printing.as_json(plain(reply))
+        return
+    if reply.overlaps:
+        printing.table(("conflict", "branches", "path"), [
+            (_conflict(each), ", ".join(each.branches), printing.quoted(each.path_bytes)) for each in reply.overlaps
+        ])  # fmt: skip
+    else:
+        printing.say("no path was changed in more than one branch")
+    if not reply.complete:
+        printing.note("some changes are yet to be compared: ask again")
+
+
+def _conflict(overlap: wire.PathOverlap) -> str:
+    if not overlap.conflict:
+        return "-"
+    between = f" ({', '.join(overlap.between)})" if len(overlap.branches) > len(overlap.between) else ""
+    return f"{overlap.conflict}{between}"
 
 
 def _status_of(find: Callable[[], locate.Mount]) -> wire.StatusReply:

@@ -40,7 +40,9 @@ def top(named: str | None, interval: float, once: bool, order: str, operations: 
     """Show what each agent is doing, and the load of each process.
 
     The first table shows each branch, the one that changed last first: the commands in it, how many changes it has, which file
-    was changed last, and how long ago. The second table shows requests and bytes of each process. Keys: q quits, s changes the
+    was changed last, and how long ago. "shared" counts the paths that other branches have changed, too, and after a "!" those
+    at which a merge would conflict; `agentfsd status --overlaps` lists them. The second table shows requests and bytes of each
+    process. Keys: q quits, s changes the
     order, o shows the daemon's work by operation and by branch, and the agents again.
 
     "busy" is the share of the time in which a process waits for requests; over several processes it can exceed 100%. A process
@@ -139,7 +141,7 @@ def _picture(reply: wire.TopReply, order: str, by_operation: bool, width: int, h
     else:
         agents = _agents(reply)
         shown = min(len(agents), 2 * above)
-        tables = [table(_AGENTS, agents, 2 * above, ("commands", "processes", "changes")), Text()]
+        tables = [table(_AGENTS, agents, 2 * above, ("commands", "processes", "shared", "changes")), Text()]
     other = "agents" if by_operation else "operations"
     return Group(
         headline, *tables,
@@ -158,7 +160,7 @@ def _headline(reply: wire.TopReply) -> str:
     )
 
 
-_AGENTS = ("branch", "commands", "processes", "changes", "last file", "idle")
+_AGENTS = ("branch", "commands", "processes", "changes", "shared", "last file", "idle")
 _OPERATIONS = ("operation", "requests/s", "p50", "p99", "longest")
 _BRANCHES = ("branch", "requests/s", "read", "written", "busy")
 _PROCESSES = ("pid", "command", "branch", "requests/s", "read", "written", "busy")
@@ -172,6 +174,7 @@ def _agents(reply: wire.TopReply) -> list[list[str]]:
             _listed(agent.commands) or "-",
             str(agent.processes) if agent.processes else "-",
             f"{'' if agent.counted else '~'}{agent.changed}",
+            status_text.overlaps(agent.overlaps, agent.conflicts) or "-",
             agent.last_path or "-",
             status_text.span(now_ns - agent.changed_ns) if agent.changed_ns else "-",
         ]

@@ -5,6 +5,7 @@ import errno
 from agentfs_client import wire
 from agentfsd.control.audit_notes import (
     changes_nothing,
+    noted_worktree,
     told_as_event,
 )
 from agentfsd.control.authorization import (
@@ -18,7 +19,8 @@ from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
 from agentfsd.control.status_text import plural
-from agentfsd.domain_errors import Refusal
+from agentfsd.core.linked_worktrees import GIT_FILE
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.metadata.rows import BranchRow
 
 
@@ -54,6 +56,18 @@ async def rename_branch(services: Services, request: wire.BranchRename, context:
     renamed = services.overlay.branches.rename(request.ref, request.new_name)
     services.tell("branch-renamed", renamed.id, context.caller.pid, name=old)
     return wire.BranchReply(branch=await wire_branch(services, renamed.id))
+
+
+@control_operation(wire.BranchWorktree, permission=unbound_only, note=noted_worktree)
+async def set_worktree(services: Services, request: wire.BranchWorktree, context: RequestContext) -> wire.BranchReply:
+    """Say which linked worktree of a git repository a branch is."""
+    overlay, row = services.overlay, services.overlay.refs.branch(request.ref)
+    if row.id == overlay.default_id:
+        raise invalid(f"{row.name} is no worktree", "it is what the mount shows; name another branch")
+    overlay.worktrees.set(row.id, request.directory)
+    overlay.events.names_changed(overlay.trees.by_id(row.id).root, GIT_FILE)
+    await services.settle()
+    return wire.BranchReply(branch=await wire_branch(services, row.id))
 
 
 @control_operation(wire.BranchDelete, permission=unbound_only, note=told_as_event)

@@ -15,6 +15,7 @@ from agentfsd.control.audit_notes import (
 from agentfsd.control.authorization import (
     everybody,
     own_branch,
+    unbound_only,
 )
 from agentfsd.control.branch_listing import wire_activity
 from agentfsd.control.daemon_status import status
@@ -34,7 +35,8 @@ _MOST_ENTRIES = 10_000
 async def watch_events(services: Services, request: wire.Events, context: RequestContext) -> wire.Done:
     """Send the events of branches until the client goes away."""
     branch_id = services.overlay.refs.branch(request.branch).id if request.branch is not None else context.bound_to
-    await stream(EventWatcher(services.overlay, branch_id, context.hides), context, services.bindings)
+    watcher = EventWatcher(services.overlay, branch_id, context.hides, knows_others=context.bound_to is None)
+    await stream(watcher, context, services.bindings)
     return wire.Done(message="the branch has gone")
 
 
@@ -42,6 +44,25 @@ async def watch_events(services: Services, request: wire.Events, context: Reques
 async def show_status(services: Services, request: wire.Status, context: RequestContext) -> wire.StatusReply:
     """Return the status of the daemon."""
     return await status(services, context.bound_to)
+
+
+@control_operation(wire.OverlapsList, permission=unbound_only, note=changes_nothing)
+async def list_overlaps(services: Services, request: wire.OverlapsList, context: RequestContext) -> wire.OverlapsReply:
+    """Return which paths several branches have changed."""
+    if services.overlaps is None:
+        return wire.OverlapsReply(overlaps=[], complete=False)
+    complete = await services.overlaps.catch_up()
+    names = {branch_id: name for name, branch_id in services.overlay.refs.names(branches=True)}
+    return wire.OverlapsReply(
+        overlaps=[
+            wire.PathOverlap(
+                branches=[names[each] for each in found.branches if each in names], conflict=found.kind,
+                between=[names[each] for each in found.between if each in names], **wire.path_fields(path),
+            )
+            for path, found in sorted(services.overlaps.overlaps.found.items()) if len(names.keys() & {*found.branches}) > 1
+        ],
+        complete=complete,
+    )  # fmt: skip
 
 
 @control_operation(wire.Top, permission=everybody, note=changes_nothing, cancellable=True, waits=True)

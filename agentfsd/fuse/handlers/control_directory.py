@@ -1,12 +1,14 @@
 """The ``.agentfs`` directory at the root of every view: control, status, and the trees of branches and snapshots.
 
-It is looked up, never listed, so that nothing which walks a workspace walks into it.
+It is looked up, never listed, so that nothing which walks a workspace walks into it. The ``.git`` file of a branch that is a
+worktree is a file of the daemon's own, too.
 """
 
 import errno
 from collections.abc import Awaitable, Iterable, Iterator
 
 from agentfsd.core.inode import Attributes
+from agentfsd.core.linked_worktrees import GIT_FILE
 from agentfsd.core.tree import Tree
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.handles import DirHandle, TextHandle
@@ -39,6 +41,17 @@ def lookup_control_dir(conn: Connection, root: DirNode, ctx: CallContext) -> Loo
     if ctx.uid not in (conn.shared.owner_uid, 0):
         raise FileNotFoundError(errno.ENOENT, "no such name")
     return conn.replies.virtual_entry(conn.nodes.virtual_child(root, None, CONTROL_DIR, "dir"))
+
+
+def shows_git_file(conn: Connection, root: DirNode) -> bool:
+    """Return whether a view's root shows a ``.git`` file in place of what its branch has there: see linked_worktrees.py."""
+    return not conn.cache.tree_id and bool(root.view.tree_id and conn.overlay.worktrees.directory(root.view.tree_id))
+
+
+def git_file(conn: Connection, root: DirNode) -> LookupReply:
+    """Return the ``.git`` file of the view whose root is *root*; count one look-up."""
+    place = conn.nodes.virtual_child(root, None, CONTROL_DIR, "dir")
+    return conn.replies.virtual_entry(conn.nodes.virtual_child(root, place, GIT_FILE, "git"))
 
 
 def lookup_virtual(conn: Connection, node: VirtualNode, name: bytes, ctx: CallContext) -> LookupReply:
@@ -135,6 +148,8 @@ async def _open_virtual(conn: Connection, node: VirtualNode, ctx: CallContext) -
     """A status takes as long as there are files and branches to be looked at."""
     if node.is_dir:
         raise IsADirectoryError(errno.EISDIR, "is a directory")
+    if node.kind == "git":
+        return conn.handles.add(TextHandle(conn.overlay.worktrees.file(node.owner.view.tree_id), None), node.id)
     control = conn.shared.control
     if node.kind == "control":
         return conn.handles.add(TextHandle(b"", control.open(conn.access.caller(ctx))), node.id)

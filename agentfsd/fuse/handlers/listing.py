@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import trio
 
 from agentfsd.core import inode_stat
+from agentfsd.core.linked_worktrees import GIT_FILE
 from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
@@ -99,6 +100,9 @@ def _list(
         if position < len(DOTS):
             inode = directory if position == 0 or directory.parent is None else directory.parent
             yield ListedName(name, dot_entry(conn.replies.attributes(inode)), position + 1)
+            continue
+        if name == GIT_FILE and parent.parent is None and control_directory.shows_git_file(conn, parent):
+            yield ListedName(name, control_directory.git_file(conn, parent), position + 1)
             continue
         try:
             child = inode_stat.look(tree, directory, name)

@@ -3,6 +3,7 @@
 import errno
 
 from agentfsd.core import inode_stat
+from agentfsd.core.linked_worktrees import GIT_FILE
 from agentfsd.core.rule_set import HIDE, UNKNOWN
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.fuse.connection import Connection
@@ -18,8 +19,11 @@ def lookup(conn: Connection, parent_id: int, name: bytes, ctx: CallContext) -> L
     if isinstance(node, VirtualNode):
         return control_directory.lookup_virtual(conn, node, name, ctx)
     parent, tree, directory = conn.access.directory(parent_id, ctx)
-    if name == CONTROL_DIR and parent.parent is None:
-        return control_directory.lookup_control_dir(conn, parent, ctx)
+    if parent.parent is None:
+        if name == CONTROL_DIR:
+            return control_directory.lookup_control_dir(conn, parent, ctx)
+        if name == GIT_FILE and control_directory.shows_git_file(conn, parent):
+            return control_directory.git_file(conn, parent)
     conn.replies.watch(parent, directory)
     child = inode_stat.look(tree, directory, name)
     verdict = UNKNOWN
@@ -51,10 +55,13 @@ def forget(conn: Connection, node_id: int, count: int) -> Inode | None:
 
 
 def parent_of(conn: Connection, node_id: int, name: bytes, ctx: CallContext) -> tuple[DirNode, Tree, Inode]:
-    """Return the directory in which a name is to change, as TreeAccess.directory; PermissionError for ``.agentfs`` itself."""
+    """Return the directory in which a name is to change, as TreeAccess.directory; PermissionError for the daemon's own."""
     parent, tree, directory = conn.access.directory(node_id, ctx)
-    if name == CONTROL_DIR and parent.parent is None:
-        raise PermissionError(errno.EPERM, ".agentfs is agentfsd's own")
+    if parent.parent is None:
+        if name == CONTROL_DIR:
+            raise PermissionError(errno.EPERM, ".agentfs is agentfsd's own")
+        if name == GIT_FILE and control_directory.shows_git_file(conn, parent):
+            raise PermissionError(errno.EPERM, "the .git file of a worktree is agentfsd's own")
     return parent, tree, directory
 
 

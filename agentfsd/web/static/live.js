@@ -19,6 +19,7 @@ function where(event) {
   const path = event.path + (event.is_dir ? "/" : "");
   const gone = event.kind === "deleted";
   const link = gone || event.is_dir ? path : el("a", { href: `/files?ref=${encodeURIComponent(event.branch)}&path=${event.key}` }, path);
+  if (event.kind === "overlap" || event.kind === "conflict") return [link, ` (changed in ${event.name}, too)`];
   return event.was ? [`${event.was} → `, link] : [link];
 }
 

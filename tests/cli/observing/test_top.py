@@ -40,7 +40,7 @@ def test_top_shows_operations_branches_and_processes(branches: Mounted) -> None:
     assert re.search(r"^\d+ +sh +one ", shown, re.M)
     (activity,) = [one for one in found["agents"] if one["branch"] == "one"]
     assert activity["changed"] > 0 and "sh" in activity["commands"] and activity["processes"] > 0
-    row = rf"^one +[a-z, .]*sh[a-z, .]* +\d+ +~?{activity['changed']} +{re.escape(activity['last_path'])} +\d+ s$"
+    row = rf"^one +[a-z, .]*sh[a-z, .]* +\d+ +~?{activity['changed']} +- +{re.escape(activity['last_path'])} +\d+ s$"
     assert re.search(row, agents, re.M), agents
     assert "OPERATION" not in agents
     assert [one["branch"] for one in bound["agents"]] == ["two"]

@@ -1,0 +1,92 @@
+"""Keeps the overlaps of branches up to date while the daemon runs, and tells listeners what is new. It sees no request."""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Generator
+
+import trio
+
+from agentfsd.core.branch_events import BranchEvent
+from agentfsd.core.overlay import Overlay
+from agentfsd.history.overlaps import News, Overlaps
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 0.25
+_SLICE_S, _REST_S = 0.002, 0.004  # of work, and between two slices of it: requests come first
+_LOOK_EVERY = 8  # rounds
+_PATIENCE_S = 0.5  # that a request has for comparisons under way
+
+
+class OverlapWatch:
+    """Follows one overlay.
+
+    Attributes:
+        overlaps: What it knows.
+    """
+
+    def __init__(self, overlay: Overlay) -> None:
+        self._overlay, self.overlaps = overlay, Overlaps(overlay)
+        self._turn = trio.Lock()
+        self._awaited = 0  # requests that wait
+        self._is_first = True
+        self._news = trio.Event()
+
+    async def run(self) -> None:
+        """Follow until cancelled. What there was at the start is no news."""
+        rounds = 0
+        while True:
+            self._news = trio.Event()
+            with trio.move_on_after(_EVERY_S):
+                await self._news.wait()
+            rounds += 1
+            try:
+                if self.overlaps.is_behind:
+                    await self._update()
+                elif not rounds % _LOOK_EVERY:
+                    async with self._turn:
+                        self._tell(await self._drive(self.overlaps.look_again()))
+            except (OSError, sqlite3.Error) as exc:  # a content that is lost, for example
+                log.debug("overlaps are looked at again later: %s", exc)
+
+    async def catch_up(self) -> bool:
+        """Compare what was changed until now. Return False if that takes too long: it goes on in the background."""
+        ends = trio.current_time() + _PATIENCE_S
+        self._awaited += 1
+        try:
+            while (self.overlaps.is_behind or self._turn.locked()) and trio.current_time() < ends:
+                await trio.sleep(_REST_S)
+                if not self._turn.locked():
+                    self._news.set()
+        finally:
+            self._awaited -= 1
+        return not self.overlaps.is_behind and not self._turn.locked()
+
+    async def _drive(self, steps: Generator[object, None, list[News]]) -> list[News]:
+        """Run steps to their end, a little at a time."""
+        try:
+            while True:
+                ends = time.monotonic() + _SLICE_S
+                while time.monotonic() < ends:
+                    next(steps)
+                await trio.sleep(0 if self._awaited else _REST_S)
+        except StopIteration as end:
+            news: list[News] = end.value
+            return news
+        finally:
+            steps.close()
+
+    async def _update(self) -> None:
+        async with self._turn:
+            news = await self._drive(self.overlaps.update())
+        if not self._is_first:
+            self._tell(news)
+        self._is_first = False
+
+    def _tell(self, news: list[News]) -> None:
+        for one in news:
+            refs = self._overlay.refs
+            others = ", ".join(refs.branch(branch_id).name for branch_id in one.others if refs.exists(branch_id))
+            if others and refs.exists(one.branch):
+                self._overlay.events.publish(BranchEvent(one.kind, one.branch, path=one.path, name=others))
