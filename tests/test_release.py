@@ -2,9 +2,11 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import distribution
 
 import click
@@ -102,3 +104,13 @@ def test_licences_of_what_is_imported_permit_it() -> None:
     assert licences.forbids_linking("GPL-3.0-only")
     assert licences.forbids_linking("")
     assert not licences.forbids_linking("GPLv2 with linking exception")
+
+
+def test_what_scripts_package_installs_is_what_building_needs() -> None:
+    """The wheel is built without isolation, so that nothing is fetched twice."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    hook = runpy.run_path(str(ROOT / "scripts" / "release" / "hatch_build.py"))["WheelHook"]
+    needed = [*project["build-system"]["requires"], *hook.dependencies(None)]
+    assert sorted(project["project"]["optional-dependencies"]["build"]) == sorted(needed)
+    said = subprocess.run(["scripts/package", "--no"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (said.returncode, "--wheel and --try" in said.stderr) == (2, True)

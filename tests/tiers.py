@@ -14,6 +14,8 @@ SLOW = [
     "client/test_fsspec", "client/test_mcp", "client/test_session", "client/test_forwarding", "client/test_descriptors",
     "client/test_archive_branch", "client/test_typed_usage", "client/test_deepagents", "client/test_pydantic_ai",
     "client/test_upath", "client/test_streaming_memory", "client/test_filesystem_model",
+    "client/test_openai_agents", "client/test_openhands", "client/test_harbor", "client/test_mini_swe_agent",
+    "client/test_typescript",
     "core/test_damage", "core/test_fault_points", "core/test_model", "fuse/test_native_fuzz", "fuse/test_native_model",
     "history/test_faults", "history/test_merge.py", "metadata/test_damage",
     "test_readme", "test_demo", "test_release", "test_bench", "test_docs",

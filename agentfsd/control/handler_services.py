@@ -17,6 +17,7 @@ from agentfsd.control.overlap_watch import OverlapWatch
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.tree import Inode
 from agentfsd.domain_errors import Refusal
 from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.telemetry.audit_trail import AuditTrail
@@ -122,6 +123,7 @@ class Services:
         shutdown: Asks the daemon to unmount and end; True also while the mount is in use.
         restart: Has the next daemon take over after the reply.
         measure: The daemon's own use of resources: see wire.StatusReply.
+        open_for_writing: The files of a branch (its id) that processes at the mount point have open for writing.
         open_view: Makes a mount that shows one branch (its id), with that way to carry data. None: there are no such mounts.
         runs: Runs that change branches without the daemon; None without a mount.
         homes: Has the changes of branches to the home directory; None without a mount.
@@ -148,6 +150,7 @@ class Services:
     shutdown: Callable[[bool], Awaitable[None]] = _stay
     restart: Callable[[], Awaitable[None]] = _do_nothing
     measure: Callable[[], dict[str, int]] = dict
+    open_for_writing: Callable[[str], Collection[Inode]] = lambda branch_id: ()
     open_view: Callable[[str, str], Awaitable[BranchView]] | None = None
     homes: HomeLayers | None = None
     runs: RunsBesideUs | None = None

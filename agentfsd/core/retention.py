@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agentfsd.core import declared_settings
+from agentfsd.core.doubted_clock import DoubtedClock
 from agentfsd.core.overlay_snapshots import MERGE, NAMED, RUN, SAFETY, STEP, TAGGED, UNNAMED, Snapshots
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
@@ -76,14 +77,18 @@ class SnapshotRetention:
 
     def __init__(self, state: OverlayState, refs: Refs, snapshots: Snapshots) -> None:
         self._state, self._refs, self._snapshots = state, refs, snapshots
+        self._clock = DoubtedClock(state.store, max((row.created_ns for row in state.snapshots.values()), default=0))
 
-    def prune(self, retention: Retention, branch: str | None = None, *, dry_run: bool = False) -> list[SnapshotSummary]:
+    def prune(
+        self, retention: Retention, branch: str | None = None, *, dry_run: bool = False, now_ns: int = 0
+    ) -> list[SnapshotSummary]:
         """Delete the snapshots that *retention* does not keep.
 
         Args:
             retention: Which snapshots to keep.
             branch: Name or id of the only branch to prune; None for all.
             dry_run: Only find the snapshots, and delete none.
+            now_ns: The time by which their age is told; 0 for the present time.
 
         Returns:
             The snapshots that were deleted, or would be with *dry_run*.
@@ -91,7 +96,7 @@ class SnapshotRetention:
         branch_id = None if branch is None else self._refs.branch(branch).id
         rows = [row for row in self._state.snapshots.values() if branch_id in (None, row.branch_id)]
         rows = [row for row in rows if row.id not in self._state.temporary]
-        surplus = _surplus(rows, retention, retention.kinds)
+        surplus = _surplus(rows, retention, retention.kinds, now_ns or _now_ns())
         infos = [self._snapshots.count(row.id) for row in surplus]
         if not dry_run:
             self._snapshots.delete_rows(surplus)
@@ -102,7 +107,7 @@ class SnapshotRetention:
         self.drop_automatic(branch_id)
         retention = stored_retention(self._state.store)
         if retention.max_count or retention.max_age_s:
-            self.prune(retention, branch_id)
+            self.prune(retention, branch_id, now_ns=self._clock.now_ns())
 
     def drop_automatic(self, branch_id: str) -> None:
         """Delete the oldest automatic snapshots of the branch, and those kept for operations too old to be undone.
@@ -111,8 +116,8 @@ class SnapshotRetention:
         """
         rows = [row for row in self._state.snapshots.values() if row.branch_id == branch_id]
         store = self._state.store
-        old = {row.id: row for row in _surplus(rows, _automatic_retention(store), _AUTOMATIC)}
-        old |= {row.id: row for row in _surplus(rows, _step_retention(store), (STEP,))}
+        old = {row.id: row for row in _surplus(rows, _automatic_retention(store), _AUTOMATIC, 0)}
+        old |= {row.id: row for row in _surplus(rows, _step_retention(store), (STEP,), 0)}
         entries = sorted(self._state.undo_rows.values())
         wanted = {entry.snapshot for entry in entries[-self.undo_entries :]}
         for entry in entries[: -self.undo_entries]:
@@ -131,9 +136,9 @@ def _now_ns() -> int:
     return min(time.time_ns(), latest_ns)
 
 
-def _surplus(rows: Iterable[SnapshotRow], retention: Retention, kinds: Iterable[str]) -> list[SnapshotRow]:
+def _surplus(rows: Iterable[SnapshotRow], retention: Retention, kinds: Iterable[str], now_ns: int) -> list[SnapshotRow]:
     """Return the rows of the given kinds that *retention* does not keep, oldest first."""
-    oldest_ns = _now_ns() - int(retention.max_age_s * 1e9) if retention.max_age_s else 0
+    oldest_ns = now_ns - int(retention.max_age_s * 1e9) if retention.max_age_s else 0
     counts: dict[str, int] = {}
     surplus = []
     for row in sorted(rows, reverse=True):

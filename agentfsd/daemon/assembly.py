@@ -113,6 +113,7 @@ class Daemon:
                 shutdown=self.ending.ask,
                 restart=self._restart,
                 measure=self.measure,
+                open_for_writing=lambda branch_id: self.mount.main.cache.handles.open_for_writing(branch_id),
                 identify=ProcessIdentifier(self.bindings, self.overlay),
                 questions=self.questions,
             )

@@ -1,7 +1,9 @@
 """Create a file or directory completely or not at all: fill it under a temporary name beside the target, then rename it."""
 
 import errno
+import fcntl
 import os
+import re
 import secrets
 import signal
 import threading
@@ -42,10 +44,12 @@ def new_directory(target: str, *, replace: bool) -> Iterator[str]:
     """
     target = os.path.abspath(target)
     is_full = _check_directory(target, replace)
+    _remove_unfinished(target)
     temporary = _beside(target)
     os.mkdir(temporary, 0o700)
     try:
-        yield temporary
+        with _in_use(temporary, or_without_locks=True):
+            yield temporary
         if is_full:
             syscalls.exchange(temporary, target)
         else:
@@ -53,6 +57,38 @@ def new_directory(target: str, *, replace: bool) -> Iterator[str]:
     finally:
         with undisturbed():
             remove_tree(temporary)
+
+
+def _remove_unfinished(target: str) -> None:
+    """Remove what earlier calls for the same target have left beside it, because their process was killed."""
+    directory, name = os.path.split(target)
+    pattern = re.compile(rf"\.{re.escape(name[:100])}\.[0-9a-f]{{8}}\.part")
+    for found in os.listdir(directory):
+        if pattern.fullmatch(found) and os.path.isdir(path := os.path.join(directory, found)):
+            try:
+                with _in_use(path):
+                    remove_tree(path)
+            except OSError:
+                continue  # another export fills it, or it is not ours
+
+
+@contextmanager
+def _in_use(directory: str, *, or_without_locks: bool = False) -> Iterator[None]:
+    """Lock a directory for the time of the block, so that others see that a process fills it.
+
+    Raises:
+        OSError: a process fills it, or the file system has no locks and *or_without_locks* is false.
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as exc:
+            if exc.errno == errno.EWOULDBLOCK or not or_without_locks:
+                raise
+        yield
+    finally:
+        os.close(fd)
 
 
 def _check_directory(target: str, replace: bool) -> bool:

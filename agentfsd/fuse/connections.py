@@ -34,6 +34,7 @@ class Connections:
     """The connections of one daemon and what they share.
 
     Attributes:
+        admits_others: The kernel lets other users than the mount's owner into the mount (allow_other).
         moves_atime: Reading moves access times; False for a mount with noatime or ro.
         questions: Where processes wait for answers about paths; None: nobody can be asked.
         forwarding: Gives out real descriptors, if the daemon does.
@@ -46,7 +47,7 @@ class Connections:
     def __init__(self, overlay: Overlay, bindings: Bindings, control: ControlOpener, watch: LowerNews | None) -> None:
         self.overlay, self.bindings, self.control, self.watch = overlay, bindings, control, watch
         self.owner_uid = os.geteuid()
-        self.moves_atime = True
+        self.admits_others, self.moves_atime = False, True
         self.forwarding: Forwarding | None = None
         self.questions: Questions | None = None
         self.doorway: InterposeServer | None = None

@@ -25,6 +25,7 @@ class KernelReplies:
     def __init__(self, connections: Connections, cache: KernelCache) -> None:
         self._connections, self._cache = connections, cache
         self._nodes, self._overlay = cache.nodes, connections.overlay
+        self._made_ns = self._overlay.branches.info(self._overlay.default_id).created_ns
         self._marks = {cache.tree_id or connections.overlay.default_id: 0}  # by tree id: see attributes()
 
     def attributes(self, inode: Inode, stored: Attributes | None = None) -> Attributes:
@@ -162,13 +163,13 @@ class KernelReplies:
     def virtual_entry(self, node: VirtualNode) -> LookupReply:
         """Answer a look-up of what is in ``.agentfs``; count one look-up on its node."""
         self._nodes.looked_up(node)
-        return LookupReply(node.id, self.virtual_attributes(node), NOW_S, NOW_S)
+        return LookupReply(node.id, self.virtual_attributes(node), NOW_S, LONG_S if node.is_dir else NOW_S)
 
     def virtual_attributes(self, node: VirtualNode) -> Attributes:
-        """Return what stat(2) shows of ``.agentfs`` and of what is in it."""
+        """Return what stat(2) shows of ``.agentfs`` and of what is in it. That of directories never changes."""
         mode = 0o040500 if node.is_dir else (0o100600 if node.kind == "control" else 0o100400)
+        stamp = self._made_ns
         size = len(self._overlay.worktrees.file(node.owner.view.tree_id)) if node.kind == "git" else 0
-        stamp = self._overlay.parts.lower.stat(b"").st_ctime_ns
         return Attributes(
             (1 << 52) - node.id, mode, 2 if node.is_dir else 1, self._connections.owner_uid, os.getegid(), 0, size, 0,
             stamp, stamp, stamp, 0,

@@ -58,6 +58,7 @@ class FuseMount:
         mountpoint: str, options: frozenset[str], wanted: SessionKind, branch_mounts: BranchMounts, kept: KeptDescriptors,
     ) -> None:  # fmt: skip
         self.connections = Connections(overlay, bindings, control, watch)
+        self.connections.admits_others = "allow_other" in options
         self.connections.moves_atime = not options & {"noatime", "ro"}
         self._mountpoint, self._options, self._wanted = mountpoint, options, wanted
         self._kept = kept

@@ -310,6 +310,27 @@ class FileInfo(PathName, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return exact_path(self.target, self.raw_target)
 
 
+class NameInTree(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A name in a directory, as lstat(2) shows it. Of the mode only the file type is told unless details were asked for, and if
+    the caller may not search the directory.
+
+    ``blocks`` are of 512 bytes, ``group`` is the same for all names of one file (0: it has no other). ``xattrs`` are those that
+    the caller may read.
+    """
+
+    name: bytes
+    mode: int
+    uid: int = 0
+    gid: int = 0
+    size: int = 0
+    blocks: int = 0
+    mtime_ns: int = 0
+    rdev: int = 0
+    group: int = 0
+    target: bytes = b""
+    xattrs: dict[bytes, bytes] = {}
+
+
 class AuditEntry(Renamed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line of the audit trail: who changed what. ``uid`` is -1, ``pid`` 0 and ``command`` "" if they are not known.
 

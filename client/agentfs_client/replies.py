@@ -15,6 +15,7 @@ from agentfs_client.facts import (
     FileInfo,
     FilePatch,
     MergedPath,
+    NameInTree,
     PathName,
     PathOverlap,
     PathQuestion,
@@ -292,6 +293,22 @@ class FilesCounted(Reply, frozen=True, kw_only=True, tag="file.counted"):
 
 class FileData(Reply, frozen=True, kw_only=True, tag="file.data"):
     data: bytes
+
+
+class ContentsReply(Reply, frozen=True, kw_only=True, tag="file.contents.ok"):
+    """The contents of the first of the files that were asked for, in that order (base64 in JSON): as many as fit. None: read that
+    one by itself.
+    """
+
+    contents: list[bytes | None]
+
+
+class ListingsReply(Reply, frozen=True, kw_only=True, tag="file.listings.ok"):
+    """The names in the first of the directories that were asked for, each sorted: as many as fit. None: that one cannot be
+    listed, or has gone.
+    """
+
+    listings: list[list[NameInTree] | None]
 
 
 class BackstoreReply(Reply, frozen=True, kw_only=True, tag="backstore.ok"):

@@ -105,6 +105,31 @@ class FileDelete(FileRequest, frozen=True, kw_only=True, tag="file.delete"):
     recursive: bool = False
 
 
+class FileContents(Request, frozen=True, kw_only=True, tag="file.contents"):
+    """Read several small files of a branch or snapshot with one request.
+
+    The reply has no content for a file that has more than ``most_bytes``, that is not regular, that cannot be read, or that a
+    process at the mount point has open for writing: read these one by one. Paths are in base64 in JSON. No ``branch`` means the
+    caller's.
+    """
+
+    branch: str | None = None
+    raw_paths: list[bytes]
+    most_bytes: int
+
+
+class FileListings(Request, frozen=True, kw_only=True, tag="file.listings"):
+    """List several directories with one request. Symlinks on the way are followed, those in the listings are not.
+
+    With ``detailed``, all attributes are told, else name and type. Where rules by path hold for the caller, no details are told.
+    Paths and ``branch`` are those of FileContents.
+    """
+
+    branch: str | None = None
+    raw_paths: list[bytes]
+    detailed: bool = False
+
+
 class FdOpen(FileRequest, frozen=True, kw_only=True, tag="fd.open"):
     """Open a file like open(2). The reply carries a real descriptor of its content; reads and writes with it go to the backing
     file system and bypass the daemon. On the socket only.

@@ -6,7 +6,7 @@ PermissionError, ...) or PathEscapeError; a problem with the request or the daem
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from agentfs_files.filesystem.file_results import WriteMode
 from agentfs_files.filesystem.virtual_paths import escapes, refusal
 
 _PART_BYTES = 128 << 10  # bytes per request; several are in memory at a time
+_PATHS, _PATHS_BYTES = 256, 64 << 10  # that one request names at most
 
 _R = TypeVar("_R", bound=wire.Reply)
 
@@ -31,6 +32,24 @@ class RemoteFiles:
     def stat(self, path: str, *, follow: bool = True) -> wire.FileInfo:
         request = wire.StatFile(branch=self._ref, raw_path=os.fsencode(path), follow=follow)
         return _ask(self.client, request, wire.FileReply, path).file
+
+    def contents(self, paths: Sequence[str], most_bytes: int) -> list[bytes | None]:
+        """Return the contents of several files, up to *most_bytes* each; None for one that must be opened by itself."""
+        contents: list[bytes | None] = []
+        while len(contents) < len(paths):
+            asked = _that_fit(paths[len(contents) :])
+            request = wire.FileContents(branch=self._ref, raw_paths=asked, most_bytes=most_bytes)
+            contents += _ask(self.client, request, wire.ContentsReply, paths[0]).contents
+        return contents
+
+    def listings(self, paths: Sequence[str], *, detailed: bool = False) -> Iterator[tuple[str, list[wire.NameInTree] | None]]:
+        """Yield each directory with its sorted names; None for one that cannot be listed, or has gone. Symlinks are shown."""
+        done = 0
+        while done < len(paths):
+            request = wire.FileListings(branch=self._ref, raw_paths=_that_fit(paths[done:]), detailed=detailed)
+            listings = _ask(self.client, request, wire.ListingsReply, paths[done]).listings
+            yield from zip(paths[done : done + len(listings)], listings, strict=True)
+            done += len(listings)
 
     def list(self, path: str, *, names_only: bool = False) -> list[wire.FileInfo]:
         """Return the entries of a directory, sorted. ``path`` of each is its name."""
@@ -132,6 +151,19 @@ class RemoteSink:
     def discard(self) -> None:
         self._kept.clear()
         _close(self._client, self._handle)
+
+
+def _that_fit(paths: Sequence[str]) -> list[bytes]:
+    """Return the first of several paths: as many as one request takes, at least one."""
+    fitting: list[bytes] = []
+    size_bytes = 0
+    for path in paths[:_PATHS]:
+        raw = os.fsencode(path)
+        size_bytes += len(raw)
+        if fitting and size_bytes > _PATHS_BYTES:
+            break
+        fitting.append(raw)
+    return fitting
 
 
 def _close(client: ControlClient, handle: int) -> None:

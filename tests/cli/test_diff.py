@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pty
+import random
 import re
 import struct
 import subprocess
@@ -13,12 +14,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentfs_client import locate, wire
 from agentfs_client.control import ControlClient
 from agentfsd.cli.connect import mount_finder
-from agentfsd.cli.output import diff_views, patch_colours
+from agentfsd.cli.output import diff_views, patch_colours, word_diff
 from agentfsd.domain_errors import Refusal
 from tests.mounted import AGENTFSD, Mounted, agentfsd
 
@@ -236,6 +238,12 @@ def test_stat_fits_its_width() -> None:
     assert lines[2].startswith(" c => b ")
     assert lines[3] == " 3 files changed, 1001 insertions(+), 10 deletions(-)"
     assert list(diff_views._stat_lines([], 60, False)) == []
+    binary = msgspec.structs.replace(patch("d/" * 30, -1, -1), is_binary=True, old_mode=0, new_size=123_456)
+    gone = msgspec.structs.replace(patch("e/" * 30, 0, 900), new_mode=0)
+    lines = list(diff_views._stat_lines([binary, gone], 60, False))
+    assert all(len(line) <= 60 for line in lines)
+    assert lines[0].endswith("| Bin 1 -> 123456 bytes (new)")
+    assert lines[1].endswith("- (gone)")
 
 
 def test_the_client_library_gets_exact_paths_and_patches(branch: Mounted) -> None:
@@ -306,3 +314,49 @@ def test_a_commit_can_be_looked_at_before(mounted: Mounted) -> None:
     mounted.cli("branch create", "child", "--from", "kept")
     (mounted.subtree("child") / "more").write_text("")
     assert "fresh" not in mounted.cli("commit", "child", "--dry-run", "--stat").stdout
+
+
+def test_words_are_shown_as_git_shows_them(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    old, new = tmp_path / "old", tmp_path / "new"
+    for _ in range(150):
+        lines = [" ".join(rng.choice("abcdef") * rng.randrange(1, 3) for _ in range(rng.randrange(6))) for _ in range(12)]
+        old.write_text("".join(f"{'  ' * rng.randrange(3)}{line}\n" for line in lines))
+        for _ in range(rng.randrange(1, 5)):
+            at = rng.randrange(len(lines))
+            lines[at : at + rng.randrange(3)] = rng.choice([[], ["x y"], [lines[at].replace("a", "z w")], ["", "new", "a b c"]])
+            lines = lines or ["left"]
+        new.write_text("\n".join(lines) + "\n" * rng.randrange(2))
+
+        def git(*options: str) -> bytes:
+            command = ["git", "diff", "--no-index", "--no-indent-heuristic", *options, "old", "new"]
+            return subprocess.run(command, capture_output=True, check=False, cwd=tmp_path).stdout
+
+        for options, paint in (((), lambda _, text: text), (("--color",), patch_colours.styled)):
+            shown = "\n".join(word_diff.lines(git(), paint))
+            assert in_colour(shown) == in_colour(git("--word-diff", *options).decode().removesuffix("\n")), git().decode()
+
+
+def in_colour(text: str) -> list[tuple[str, str]]:
+    """What a terminal shows: each character with its colour."""
+    style, shown = "", []
+    for part in re.split("(\x1b\\[[0-9]*m)", text):
+        if part.startswith("\x1b"):
+            style = part
+        else:
+            shown += [(style.replace("\x1b[m", ""), char) for char in part]
+    return shown
+
+
+def test_words_of_a_branch_are_shown(branch: Mounted) -> None:
+    (branch.subtree("one") / "sub" / "inner").write_text("inner and more\n\tx\x1b[2J\n")
+    said = branch.cli("diff", "--word-diff", "one", "--", "sub", "link").stdout
+    assert "inner {+and more+}\n" in said
+    assert "{+\tx^[[2J+}" in said
+    assert "\n[-leaf-]\n" in said
+    assert "[-file-]{+sub/inner+}" in said
+    assert "\x1b" not in said
+    assert "\x1b[32m{+and more+}\x1b[m" in branch.cli("diff", "--word-diff", "--color", "always", "one").stdout
+    refused = branch.cli("diff", "--word-diff", "--stat", "one", check=False)
+    assert refused.returncode == 2
+    assert "leave out --stat" in refused.stderr

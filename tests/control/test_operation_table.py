@@ -20,7 +20,7 @@ FOR_BOUND_PROCESSES = {
     "branch.show", "snapshot.create", "snapshot.list", "snapshot.show", "snapshot.delete", "log", "restore",
     "diff", "diff.files", "diff.patch", "fd.open", "fd.dup", "fd.sync",
     "file.stat", "file.list", "file.count", "file.open", "file.read", "file.create", "file.write", "file.commit", "file.close",
-    "file.mkdir", "file.rename", "file.delete",
+    "file.mkdir", "file.rename", "file.delete", "file.contents", "file.listings",
     "rules.list", "rules.test", "rules.obey", "asks.list", "run.list",
 }  # fmt: skip
 

@@ -58,6 +58,32 @@ def test_clock_that_is_years_ahead_for_once_deletes_no_young_snapshot(opened: Op
     assert len(opened.overlay.retention.prune(keep)) == 1
 
 
+def test_clock_that_is_years_ahead_when_the_daemon_starts_deletes_no_young_snapshot(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.overlay.settings.set("retention.max_age", "30d")
+    first = opened.overlay.snapshots.create("main").id
+    opened.overlay.retention.apply(opened.overlay.default_id)
+    now_ns, boot_ns = time.time_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    day_ns = 86400 * 10**9
+
+    def restart(*, clock_days: int, uptime_days: float = 0) -> None:
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns + clock_days * day_ns)
+        monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: boot_ns + int(uptime_days * day_ns))
+
+    def kept() -> bool:
+        opened.overlay.snapshots.create("main")
+        opened.overlay.retention.apply(opened.overlay.default_id)
+        return first in {info.id for info in opened.overlay.snapshots.all()}
+
+    for clock_days in (3650, 3650, 1, 3650):  # also when it is wrong twice, and what was taken then is years ahead
+        restart(clock_days=clock_days)
+        opened.reopen()
+        assert kept()
+    restart(clock_days=3650, uptime_days=1.1)
+    assert not kept()
+
+
 def test_touching_a_file_of_a_snapshot_copies_no_data(opened: Opened) -> None:
     inode = opened.write("f", b"data")
     opened.overlay.snapshots.create("main", "s")

@@ -1,6 +1,8 @@
 """A directory made equal to another: nothing is lost on the way, and only what differs is written."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,28 @@ def test_directory_appears_whole_or_not_at_all(tmp_path: Path, source: Path) -> 
     with new_directory(str(tmp_path / "new"), replace=False) as directory:
         copy_tree(source, Path(directory))
     assert unlike(source, tmp_path / "new") == []
+
+
+def test_what_a_killed_export_has_left_goes_with_the_next_one(tmp_path: Path, source: Path) -> None:
+    code = (
+        "import sys, time\nfrom agentfsd.exchange.place import new_directory\n"
+        "with new_directory(sys.argv[1], replace=False) as found:\n"
+        "    open(found + '/half', 'w').close()\n    print(found, flush=True)\n    time.sleep(60)\n"
+    )
+    kept = tmp_path / ".new.0123abcd.part"  # somebody's file, though it is called so
+    kept.touch()
+    process = subprocess.Popen([sys.executable, "-c", code, tmp_path / "new"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    left = Path(process.stdout.readline().strip())
+    with pytest.raises(ZeroDivisionError), new_directory(str(tmp_path / "new"), replace=False):
+        assert (left / "half").exists()  # it is at work
+        raise ZeroDivisionError
+    process.kill()
+    process.communicate()
+    assert left.exists()
+    with new_directory(str(tmp_path / "new"), replace=False) as directory:
+        copy_tree(source, Path(directory))
+    assert sorted(os.listdir(tmp_path)) == [kept.name, "new", "source"]
 
 
 def test_full_directory_is_replaced_on_request_only(tmp_path: Path, source: Path, target: Path) -> None:

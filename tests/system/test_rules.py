@@ -273,6 +273,13 @@ print(json.dumps(found))
         assert client.ask(opening, wire.FileOpened).data == b"again\n"
         client.obey_rules("spoken")
         assert client.ask(opening, wire.Error).code == "EACCES"
+        many = wire.FileContents(branch="spoken", raw_paths=[b"my.key", b".env", b"sub/../my.key"], most_bytes=99)
+        assert client.ask(many, wire.ContentsReply).contents == [None] * 3
+        names = wire.FileListings(branch="spoken", raw_paths=[b""])
+        (listed,) = client.ask(names, wire.ListingsReply).listings
+        assert listed is not None and b".env" not in {name.name for name in listed}
+        details = wire.FileListings(branch="spoken", raw_paths=[b""], detailed=True)
+        assert client.ask(details, wire.ListingsReply).listings == [None]
 
 
 def test_an_export_in_a_branch_says_which_path_was_denied(ruled: Mounted, tmp_path: Path) -> None:

@@ -80,10 +80,10 @@ REFUSED = (errno.EACCES, errno.ENOENT, errno.EPERM, errno.ESTALE)
 @pytest.mark.parametrize("view", ["pid", "namespace"])
 def test_dots_and_control_directory_lead_nowhere(two: Mounted, view: str) -> None:
     script = """
-paths = ['../theirs/secret', '.agentfs/branches/theirs/secret', '.agentfs/branches', '.agentfs/branches/mine/../theirs/secret',
+paths = ['../theirs/secret', '.agentfs/branches/theirs/secret', '.agentfs/branches/mine/../theirs/secret',
          'sub/../.agentfs/branches/theirs', '.agentfs/snapshots/their-point/secret', '.agentfs/../.agentfs/branches/main/of-main',
          './/.agentfs//branches/./theirs/dir/secret', sys.argv[1] + '/.agentfs/branches/theirs/secret', 'of-main']
-print(json.dumps([denied(os.stat, path) for path in paths]))
+print(json.dumps([denied(os.listdir, '.agentfs/branches'), *(denied(os.stat, path) for path in paths)]))
 """
     found = python(two, script, two.path, view=view)
     assert all(number in REFUSED for number in found), found

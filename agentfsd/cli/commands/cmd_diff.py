@@ -27,12 +27,14 @@ class _Form(NamedTuple):
         name: name-status, stat or patch.
         context_lines: Around each change of a patch.
         ignore_space: Lines that differ in white space only are equal.
+        by_words: Show a patch by words.
         excluded: Patterns of paths to leave out, as in .gitignore.
     """
 
     name: str
     context_lines: int
     ignore_space: bool
+    by_words: bool
     excluded: tuple[str, ...]
     as_json: bool
     colour: str
@@ -58,6 +60,7 @@ class _Form(NamedTuple):
     "-U", "--unified", "context_lines", type=click.IntRange(0), metavar="N", help="Show N lines of context; implies --patch."
 )
 @click.option("-w", "--ignore-space", is_flag=True, help="Ignore changes in white space; implies --patch.")
+@click.option("--word-diff", "by_words", is_flag=True, help="Show the words that changed, as git does; implies --patch.")
 @click.option(
     "--exclude", "excluded", multiple=True, metavar="PATTERN", help="Leave out paths that match, as in .gitignore. Repeatable."
 )
@@ -84,6 +87,7 @@ def diff(
     form: str | None,
     context_lines: int | None,
     ignore_space: bool,
+    by_words: bool,
     excluded: tuple[str, ...],
     own: bool,
     home: bool,
@@ -109,12 +113,15 @@ def diff(
       agentfsd diff fix-1 fix-2 --stat
       agentfsd diff --patch fix-1 -- src docs/index.md
       agentfsd diff fix-1 --stat --exclude '*.lock' --exclude build/
+      agentfsd diff --word-diff fix-1 -- README.md
       agentfsd diff --patch fix-1 | git apply
       agentfsd diff --home fix-1
     """
-    name = form or ("patch" if context_lines is not None or ignore_space else "name-status")
+    name = form or ("patch" if context_lines is not None or ignore_space or by_words else "name-status")
     lines = context_lines if context_lines is not None else _CONTEXT_LINES
-    shown = _Form(name, lines, ignore_space, excluded, as_json, colour, not no_pager)
+    shown = _Form(name, lines, ignore_space, by_words, excluded, as_json, colour, not no_pager)
+    if by_words and (name != "patch" or as_json):
+        raise click.UsageError("--word-diff shows a patch to people: leave out --stat, --name-status and --json")
     if own and b is not None:
         raise click.UsageError("--own compares one branch with what it was made from: leave out B")
     if home and b is not None:
@@ -153,7 +160,8 @@ def _show_patches(patches: list[wire.FilePatch], form: _Form) -> None:
     if form.as_json:
         printing.as_json(plain(patches))
         return
-    show = diff_views.show_stat if form.name == "stat" else diff_views.show_patches
+    by_words = diff_views.show_words if form.by_words else diff_views.show_patches
+    show = diff_views.show_stat if form.name == "stat" else by_words
     show(patches, colour=diff_views.wants_colour(form.colour), paged=form.paged)
 
 

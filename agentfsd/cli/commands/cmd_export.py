@@ -6,6 +6,7 @@ The command does all of it itself, not the daemon, so that it has the caller's o
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Iterator
 
 import click
@@ -65,13 +66,25 @@ def export(
     if repository is None and (len(arguments) != 2 or url or full):
         raise click.UsageError("name a REF and a TARGET, or --git REPO")
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
-    with daemon, interruptible(), _denials():
+    with daemon, _untouched(arguments if repository is None else ()), interruptible(), _denials():
         if repository is not None:
             from agentfsd.cli.transfer import git_export
 
             git_export.export(mount, daemon, git_export.ExportOrder(repository, url, arguments, full, force))
         else:
             _export(mount, daemon, arguments[0], arguments[1], force)
+
+
+@contextlib.contextmanager
+def _untouched(arguments: tuple[str, ...]) -> Iterator[None]:
+    """When the user interrupts an export to a file or directory, say that nothing of it is left."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if arguments:
+            end_of_line = "\n" if sys.stderr.isatty() else ""  # after the terminal's ^C
+            printing.note(f"{end_of_line}interrupted: nothing was written to {arguments[-1]}; the same command begins again")
+        raise
 
 
 @contextlib.contextmanager
@@ -88,13 +101,17 @@ def _denials() -> Iterator[None]:
 
 
 def _export(mount: locate.Mount, daemon: ControlClient, ref: str, target: str, force: bool) -> None:
+    from agentfs_files.backends.branch_tree import BranchTree  # imported here, as programs that fail early need neither
+    from agentfs_files.remote_files import RemoteFiles
+
     state = resolve(daemon, ref)
     is_archive = target.lower().endswith(".zip")
     if not is_archive:
         _check_target(mount, target)
     with progress(f"exporting {state.name}") as step, fixed(mount, state) as snapshot:
         path = snapshot_path(mount, snapshot.name)
-        with Directory(path) as source:
+        with Directory(path) as source_directory:
+            source = BranchTree(RemoteFiles(daemon, snapshot.id), source_directory)
             write = _write_archive if is_archive else _write_directory
             lacking = write(source, target, force, step, count(path) if is_shown() else 0)
     report_lost(lacking)  # after the progress bar, with which it would share a line

@@ -41,6 +41,20 @@ def show_patches(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool
     sys.stdout.buffer.flush()
 
 
+def show_words(patches: Sequence[wire.FilePatch], *, colour: bool, paged: bool) -> None:
+    """Print patches by words, for people."""
+    pager.show(_word_lines(patches, colour), wanted=paged)
+
+
+def _word_lines(patches: Sequence[wire.FilePatch], colour: bool) -> Iterator[str]:
+    from agentfsd.cli.output import patch_colours as paint
+    from agentfsd.cli.output import word_diff  # imported here, as this loads libgit2
+
+    yield from map(paint.note, _notes(patches)) if colour else _notes(patches)
+    for patch in patches:
+        yield from word_diff.lines(_without_binary(patch), paint.styled if colour else lambda _, text: paint.styled("", text))
+
+
 def _notes(patches: Sequence[wire.FilePatch]) -> Iterator[str]:
     """Describe changes that a patch cannot hold, in lines that `git apply` skips."""
     for patch in patches:
@@ -75,12 +89,16 @@ def _stat_lines(patches: Sequence[wire.FilePatch], columns: int, colour: bool) -
     names, counts = [_name(patch) for patch in patches], [_count(patch) for patch in patches]
     most = max(max(0, patch.added) + max(0, patch.removed) for patch in patches)
     count_width = max(map(len, counts))
+    remarks = [_remark(patch) for patch in patches]
+    sizes = [_bytes(patch) if patch.is_binary else "" for patch in patches]
     room = columns - count_width - len("  |  ")
-    name_width = min(max(map(len, names)), max(10, room - min(most, int(columns * _BAR_SHARE))))
-    bar_width = max(2, min(most, room - name_width))
-    for patch, name, count in zip(patches, names, counts, strict=True):
-        bar = _bytes(patch) if patch.is_binary else _bar(patch, most, bar_width, colour)
-        yield f" {_cut(name, name_width):<{name_width}} | {count:>{count_width}} {bar}".rstrip() + _remark(patch)
+    bars = min(most, int(columns * _BAR_SHARE))
+    needed = max(len(remark) + (len(size) or bars) for size, remark in zip(sizes, remarks, strict=True))
+    name_width = min(max(map(len, names)), max(10, room - needed))
+    bar_width = max(2, min(most, room - name_width - max(map(len, remarks))))
+    for patch, name, count, size, remark in zip(patches, names, counts, sizes, remarks, strict=True):
+        bar = size or _bar(patch, most, bar_width, colour)
+        yield f" {_cut(name, name_width):<{name_width}} | {count:>{count_width}} {bar}".rstrip() + remark
     yield _sum(patches)
 
 

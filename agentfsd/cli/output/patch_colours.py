@@ -39,6 +39,11 @@ def coloured(patch: bytes, path: bytes) -> Iterator[str]:
             yield line if line.startswith("\\") else _sgr(_HEAD, visible(line))
 
 
+def styled(style: str, text: str) -> str:
+    """Return text with an SGR parameter ("" for none), and its control characters but line ends escaped."""
+    return "\n".join(_sgr(style, visible(line)) for line in text.split("\n"))
+
+
 def note(text: str) -> str:
     return _sgr(_NOTE, visible(text))
 

@@ -33,14 +33,16 @@ def dot_entry(attributes: Attributes) -> LookupReply:
 def lookup_control_dir(conn: Connection, root: DirNode, ctx: CallContext) -> LookupReply:
     """Look ``.agentfs`` up. The mount's owner and root see it; FileNotFoundError for anybody else.
 
-    On a connection that shows one branch only it is an empty place, over which that of the mount is mounted.
+    The kernel keeps the name where it lets nobody else into the mount. On a connection that shows one branch only it is an empty
+    place, over which that of the mount is mounted.
     """
     if conn.cache.tree_id:
         node = conn.nodes.virtual_child(root, None, CONTROL_DIR, "dir")
         return conn.replies.virtual_entry(node)._replace(entry_s=LONG_S, attr_s=LONG_S)
     if ctx.uid not in (conn.shared.owner_uid, 0):
         raise FileNotFoundError(errno.ENOENT, "no such name")
-    return conn.replies.virtual_entry(conn.nodes.virtual_child(root, None, CONTROL_DIR, "dir"))
+    entry = conn.replies.virtual_entry(conn.nodes.virtual_child(root, None, CONTROL_DIR, "dir"))
+    return entry._replace(entry_s=NOW_S if conn.shared.admits_others else LONG_S)
 
 
 def shows_git_file(conn: Connection, root: DirNode) -> bool:
@@ -57,9 +59,11 @@ def git_file(conn: Connection, root: DirNode) -> LookupReply:
 def lookup_virtual(conn: Connection, node: VirtualNode, name: bytes, ctx: CallContext) -> LookupReply:
     """Look a name up in ``.agentfs``, or a branch or snapshot below it.
 
+    The kernel keeps ``branches`` and ``snapshots``, and asks for each name in them again, since that depends on the caller.
+
     Raises:
         FileNotFoundError: There is no such name.
-        PermissionError: EACCES, a bound process asks for another branch than its own.
+        PermissionError: EACCES, a bound process asks for a branch.
     """
     if conn.cache.tree_id:
         raise FileNotFoundError(errno.ENOENT, "no such name")
@@ -67,9 +71,8 @@ def lookup_virtual(conn: Connection, node: VirtualNode, name: bytes, ctx: CallCo
         kind = _child_kinds(node).get(name)
         if kind is None:
             raise FileNotFoundError(errno.ENOENT, "no such name")
-        if kind == "branches" and conn.bindings.branch_of(ctx.pid) is not None:
-            raise PermissionError(errno.EACCES, "a bound process sees its own branch only")
-        return conn.replies.virtual_entry(conn.nodes.virtual_child(node.owner, node, name, kind))
+        entry = conn.replies.virtual_entry(conn.nodes.virtual_child(node.owner, node, name, kind))
+        return entry._replace(entry_s=LONG_S) if kind in _DIRS.values() else entry
     return _lookup_view(conn, node, name, ctx)
 
 
@@ -117,8 +120,6 @@ def _named(conn: Connection, kind: str, bound: str | None) -> Iterable[tuple[str
     named = conn.overlay.refs.names(branches=kind == "branches")
     if bound is None:
         return named
-    if kind == "branches":
-        return ()
     entered = conn.overlay.snapshots.history_of(bound)
     return [(name, tree_id) for name, tree_id in named if tree_id in entered]
 

@@ -36,6 +36,8 @@ def opendir(conn: Connection, node_id: int, ctx: CallContext) -> int:
 def _virtual(conn: Connection, node: VirtualNode, ctx: CallContext) -> DirHandle:
     handle = DirHandle(node, "")
     handle.opener, handle.bound = ctx.pid, conn.bindings.branch_of(ctx.pid)
+    if node.kind == "branches" and handle.bound is not None:
+        raise PermissionError(errno.EACCES, "a bound process sees its own branch only")
     return handle
 
 

@@ -7,14 +7,14 @@ from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode
 from agentfsd.fuse.connection import Connection
 from agentfsd.fuse.kernel_nodes import VirtualNode
-from agentfsd.fuse.reply import NOW_S, AttributesReply, CallContext
+from agentfsd.fuse.reply import LONG_S, NOW_S, AttributesReply, CallContext
 
 
 def getattr_(conn: Connection, node_id: int, ctx: CallContext) -> AttributesReply:
     """Answer GETATTR and STATX."""
     node = conn.nodes[node_id]
     if isinstance(node, VirtualNode):
-        return AttributesReply(conn.replies.virtual_attributes(node), NOW_S)
+        return AttributesReply(conn.replies.virtual_attributes(node), LONG_S if node.is_dir else NOW_S)
     return conn.replies.shown(node, conn.access.open_inode(node_id, ctx))
 
 

@@ -6,7 +6,7 @@ the next operation connects again.
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +16,7 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError, NotFoundError
 from agentfs_files.backends.base_filesystem import BaseFilesystem
+from agentfs_files.backends.branch_bulk import ReadAlready, archive_tree, batches, small_contents, tree_for_many
 from agentfs_files.backends.branch_descriptors import open_fd
 from agentfs_files.backends.branch_gone import SafeSink, SafeSource
 from agentfs_files.backends.branch_reach import CONTROL_DIR, BranchReach
@@ -152,7 +153,23 @@ class BranchFilesystem(BaseFilesystem):
         return self._do(lambda tree: list(tree._scan(path)), path)
 
     def _walk(self, path: str, depth: int | None = None) -> Iterator[str]:
-        return iter(self._do(lambda tree: list(tree._walk(path, depth)), path))
+        _check_no_control(path, False)
+
+        def act(client: ControlClient, tree: HostFilesystem | RemoteTree) -> list[str]:
+            return list(tree_for_many(client, tree, self.branch_id)._walk(path, depth))
+
+        return iter(self._way.attempt(act, changes=False))
+
+    def _contents(self, paths: Iterable[str]) -> Iterator[tuple[str, Source]]:
+        for some in batches(paths):
+            for path, content in zip(some, self._small(some), strict=True):
+                if content is None:
+                    yield from super()._contents([path])
+                else:
+                    yield path, ReadAlready(content)
+
+    def _small(self, paths: list[str]) -> list[bytes | None]:
+        return self._way.attempt(lambda client, tree: small_contents(client, tree, self.branch_id, paths), changes=False)
 
     def _open_read(self, path: str) -> Source:
         return SafeSource(self._do(lambda tree: tree._open_read(path), path))
@@ -181,7 +198,8 @@ class BranchFilesystem(BaseFilesystem):
         return self._way.reach()[1]._locate(path)
 
     def _archive_tree(self) -> "AbstractContextManager[TreeSource]":
-        return self._way.reach()[1]._archive_tree()
+        client, tree = self._way.reach()
+        return archive_tree(client, tree, self.branch_id) if isinstance(tree, HostFilesystem) else tree._archive_tree()
 
     def _replace_all(self, archive: "Archive") -> int:
         """Write only the files that differ. Before that take a snapshot, to restore if the import fails, and delete it
@@ -216,10 +234,12 @@ class BranchFilesystem(BaseFilesystem):
 
     # -- snapshots
 
-    def snapshot(self, *, tag: str | None = None) -> FilesystemSnapshot:
-        """Take a snapshot in O(1), unless files are counted. ``commit_ref`` is its id, which every agentfsd command accepts."""
+    def snapshot(self, *, tag: str | None = None, keep: bool = False) -> FilesystemSnapshot:
+        """Take a snapshot in O(1), unless files are counted. ``commit_ref`` is its id, which every agentfsd command accepts. With
+        *keep*, retention does not delete it.
+        """
         try:
-            made = self._way.ask(lambda client: client.create_snapshot(self.branch_id, tag=tag or ""), changes=True)
+            made = self._way.ask(lambda client: client.create_snapshot(self.branch_id, tag=tag or "", keep=keep), changes=True)
         except DaemonGoneError:
             raise
         except AgentFSError as exc:

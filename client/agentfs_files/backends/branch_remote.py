@@ -1,6 +1,8 @@
 """A branch's files over the daemon's socket. This module knows nothing of snapshots: see branch.py."""
 
-from collections.abc import Iterator
+import os
+import stat
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from agentfs_client import wire
@@ -12,6 +14,8 @@ from agentfs_files.filesystem.file_streams import Sink, Source
 from agentfs_files.filesystem.size_limits import DEFAULT_LIMITS, Limits
 from agentfs_files.filesystem.virtual_paths import join
 from agentfs_files.remote_files import RemoteFiles
+
+_SMALL_BYTES = 128 << 10  # larger files are read one by one
 
 
 class RemoteTree(BaseFilesystem):
@@ -36,19 +40,27 @@ class RemoteTree(BaseFilesystem):
             yield _entry(path, info)
 
     def _walk(self, path: str, depth: int | None = None) -> Iterator[str]:
-        pending = [(path, 1)]
-        while pending:
-            directory, level = pending.pop()
-            try:
-                found = self._files.list(directory)
-            except (FileNotFoundError, NotADirectoryError, PermissionError):
-                continue  # deleted meanwhile, or not readable
-            for info in found:
-                entry = _entry(directory, info)
-                if entry.is_file:
-                    yield entry.path
-                elif entry.is_directory and not info.is_link and (depth is None or level < depth):
-                    pending.append((entry.path, level + 1))
+        level, pending = 1, [path]
+        while pending and (depth is None or level <= depth):
+            below: list[str] = []
+            for directory, listing in self._files.listings(pending):
+                for name in listing or ():  # None: deleted meanwhile, or not readable
+                    where = join(directory, os.fsdecode(name.name))
+                    if stat.S_ISREG(name.mode) or (stat.S_ISLNK(name.mode) and self._leads_to_file(where)):
+                        yield where
+                    elif stat.S_ISDIR(name.mode):
+                        below.append(where)
+            level, pending = level + 1, below
+
+    def _leads_to_file(self, path: str) -> bool:
+        try:
+            return self._stat(path).is_file
+        except (OSError, ValueError):  # it leads nowhere, or out of the root
+            return False
+
+    def read_small(self, paths: Sequence[str]) -> list[bytes | None]:
+        """Return the contents of small files; None for those that must be opened."""
+        return self._files.contents(paths, _SMALL_BYTES)
 
     def _open_read(self, path: str) -> Source:
         return open_source(self._files, path)

@@ -29,6 +29,7 @@ from agentfs_files.filesystem.records import (
 from agentfs_files.filesystem.size_limits import DEFAULT_LIMITS, Limits
 from agentfs_files.filesystem.virtual_paths import join, name_of, parent_of, refusal
 from agentfs_host.beneath import Beneath
+from agentfs_host.mount_table import mounts_beneath
 from agentfs_host.syscalls import birth_time
 
 if TYPE_CHECKING:
@@ -223,24 +224,30 @@ class HostFilesystem(BaseFilesystem):
     def _archive_tree(self) -> "Iterator[TreeSource]":
         from agentfs_files.trees.directory_tree import Directory
 
-        with self._opened_root() as fd, Directory(f"/proc/self/fd/{fd}") as directory:
+        with self.opened_root() as fd, Directory(f"/proc/self/fd/{fd}") as directory:
             yield directory
 
     def _replace_all(self, archive: "Archive") -> int:
         """Replace everything, but keep the archive itself if it lies inside the root."""
         from agentfs_files.backends.host_import import replace_all
 
-        with self._opened_root() as fd:
+        with self.opened_root() as fd:
             return replace_all(fd, archive, self._locate(archive.path))
 
     def _overwrite(self, archive: "Archive") -> int:
         from agentfs_files.backends.host_import import overwrite
 
-        with self._opened_root() as fd:
+        with self.opened_root() as fd:
             return overwrite(fd, archive, self._locate(archive.path))
 
+    def has_mounts_beneath(self) -> bool:
+        """Return whether something is mounted beneath the root."""
+        with self.opened_root() as fd:
+            return bool(mounts_beneath(fd))
+
     @contextmanager
-    def _opened_root(self) -> Iterator[int]:
+    def opened_root(self) -> Iterator[int]:
+        """Yield a descriptor of the root."""
         fd = self._beneath.open("", os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield fd

@@ -10,8 +10,13 @@ from agentfs_files.backends.branch import BranchFilesystem
 _PASSED_ON = ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "AGENTFS_RUNTIME_DIR", "AGENTFS_STATE_HOME")
 
 
-def run_in_branch(filesystem: BranchFilesystem, command: Sequence[str]) -> list[str]:
+def run_in_branch(filesystem: BranchFilesystem, command: Sequence[str], options: Sequence[str] = ()) -> list[str]:
     """Return the command line to start, in the mount point, so that *command* runs in the branch.
+
+    Args:
+        filesystem: The branch.
+        command: The program and its arguments.
+        options: Further options of `agentfsd run`.
 
     Raises:
         FileNotFoundError: `agentfsd` is not in PATH.
@@ -22,7 +27,7 @@ def run_in_branch(filesystem: BranchFilesystem, command: Sequence[str]) -> list[
     program = shutil.which("agentfsd") or shutil.which("agentfsd", path=os.path.dirname(sys.executable))
     if program is None:
         raise FileNotFoundError("commands are started by the program agentfsd, which is not in PATH")
-    return [program, "run", "-m", filesystem.root, "-b", filesystem.branch, "--", *command]
+    return [program, "run", "-m", filesystem.root, "-b", filesystem.branch, *options, "--", *command]
 
 
 def passed_on() -> dict[str, str]:

@@ -5,10 +5,7 @@ branch of agentfsd; its paths are those that commands see, beneath the mount poi
 """
 
 import base64
-import os
 import re
-import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
@@ -22,7 +19,7 @@ from agentfs_files.filesystem.file_results import FileEntry
 from agentfs_files.filesystem.file_results import GrepMatch as GrepLine
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
 from agentfs_files.filesystem.size_limits import without_path_limits
-from agentfs_files.integrations.branch_commands import run_in_branch
+from agentfs_files.integrations.branch_workspace import BranchWorkspace
 from agentfs_files.tools.edit_tools import replaced
 from agentfs_files.tools.handling import ToolRefused
 from agentfs_files.tools.misses import explain_miss
@@ -65,7 +62,6 @@ _MOST_MATCHES = 10_000
 _PREVIEW_BYTES = 512_000  # of a file that is shown as bytes
 _OUTPUT_BYTES = 1 << 20
 _SECONDS = 30 * 60
-_TIMED_OUT = 124  # timeout(1)
 _OFFLOADED = frozenset(
     ("large_tool_results", "conversation_history", "blobs")
 )  # where deepagents keeps what a context has no room for
@@ -303,6 +299,7 @@ class AgentFSSandbox(AgentFSBackend, SandboxBackendProtocol):
 
     def __init__(self, filesystem: BranchFilesystem, *, offloaded: Filesystem | None = None) -> None:
         super().__init__(filesystem, prefix=filesystem.root)
+        self._workspace = BranchWorkspace(filesystem)
         self.offloaded = InMemoryFilesystem() if offloaded is None else offloaded
         without_path_limits(self.offloaded)
 
@@ -332,20 +329,10 @@ class AgentFSSandbox(AgentFSBackend, SandboxBackendProtocol):
             timeout: Seconds until the command is killed; 0 for no limit. None: half an hour.
         """
         seconds = _SECONDS if timeout is None else timeout or None
-        with subprocess.Popen(
-            run_in_branch(self.filesystem, ["sh", "-c", command]), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, cwd=self.filesystem.root, start_new_session=True,
-        ) as process:  # fmt: skip
-            try:
-                output, _ = process.communicate(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                output, _ = process.communicate()
-                return ExecuteResponse(f"{_text(output)}\n[killed after {seconds} seconds]", exit_code=_TIMED_OUT)
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
-        return ExecuteResponse(_text(output), exit_code=process.returncode, truncated=len(output) > _OUTPUT_BYTES)
+        done = self._workspace.run(["sh", "-c", command], timeout_s=seconds, joined=True)
+        if done.has_timed_out:
+            return ExecuteResponse(f"{_text(done.output)}\n[killed after {seconds} seconds]", exit_code=done.exit_code)
+        return ExecuteResponse(_text(done.output), exit_code=done.exit_code, truncated=len(done.output) > _OUTPUT_BYTES)
 
 
 def _info(place: _Place, entry: FileEntry) -> FileInfo:

@@ -6,7 +6,6 @@ Agent(model, toolsets=[filesystem_toolset(filesystem)])                ls, read_
 
 import os
 import posixpath
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -16,7 +15,8 @@ from agentfs_files.backends.branch import BranchFilesystem
 from agentfs_files.filesystem.filesystem_protocol import Filesystem
 from agentfs_files.filesystem.size_limits import SYSTEM_LIMITS, Limits, without_path_limits
 from agentfs_files.filesystem.virtual_paths import name_of
-from agentfs_files.integrations.branch_commands import passed_on, run_in_branch
+from agentfs_files.integrations.branch_commands import passed_on
+from agentfs_files.integrations.branch_workspace import BranchWorkspace
 from agentfs_files.tools.catalogue import tools_for
 from agentfs_files.tools.context import ToolContext
 from agentfs_files.tools.dispatch import call_tool
@@ -158,10 +158,10 @@ class BranchWorkspaceBackend(AgentFSWorkspaceBackend):
 
     def _filesystem(self) -> BranchFilesystem:
         if not isinstance(self._opened, BranchFilesystem):
-            name = f"agent-{secrets.token_hex(4)}" if self._ref is None else self._ref.id
-            self._opened = BranchFilesystem(
-                name, mount=self._mount, create=self._ref is None, source=self._source, limits=self._limits
-            )  # fmt: skip
+            if self._ref is None:
+                self._opened = BranchWorkspace.open(self._mount, source=self._source, limits=self._limits).filesystem
+            else:
+                self._opened = BranchFilesystem(self._ref.id, mount=self._mount, limits=self._limits)
             self._ref = WorkspaceRef(provider=PROVIDER, id=self._opened.branch_id)
         return self._opened
 
@@ -191,7 +191,7 @@ class BranchWorkspaceBackend(AgentFSWorkspaceBackend):
             raise TypeError("a command is a string with shell=True, or else a sequence of strings")
         argv = ["sh", "-c", command] if isinstance(command, str) else list(command)
         root = await self.working_dir()
-        started = await self._do(lambda _: run_in_branch(self._filesystem(), argv))
+        started = await self._do(lambda _: BranchWorkspace(self._filesystem()).command(argv))
         return await LocalWorkspaceBackend(root, env=passed_on()).run(started, env=env, timeout=timeout)
 
 

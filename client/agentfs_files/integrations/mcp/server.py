@@ -62,6 +62,9 @@ def run(filesystem: Filesystem, *, snapshot_each_change: bool = False) -> None:
     gc.disable()  # the thousands of objects of that package stay for ever; walking through them takes a tenth of the start
     with needed_for("serving MCP needs", "mcp"):
         import anyio
+        import pydantic
+
+        pydantic.BaseModel.model_config["defer_build"] = True  # a conversation uses few of its types: a fifth of the start
         import mcp.server.stdio  # noqa: F401 - only loaded here
     gc.freeze()
     gc.enable()
