@@ -266,6 +266,29 @@ class SnapshotSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class StepSummary:
+    """A moment of an agent's session: before a prompt (``call`` is 0) or before a call of a tool.
+
+    ``snapshot`` (its id is ``snapshot_id``) holds the branch's state of that moment. ``key`` is the harness's name for the call.
+    ``replaced``: a restore or an undo had replaced the branch's files since the session's step before.
+    """
+
+    id: int
+    session: str
+    agent: str
+    branch: str
+    branch_id: str
+    turn: int
+    call: int
+    key: str
+    title: str
+    created_ns: int
+    snapshot: str
+    snapshot_id: str
+    replaced: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PathChange:
     """One path that differs between two refs.
 

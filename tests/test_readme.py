@@ -80,6 +80,14 @@ SECTIONS = {
     "Try three fixes and keep one": (
         _MOUNTED, ["try-2 passes", "committed try-2 into /home/me/project", "discarded try-1", "discarded try-3"],
     ),
+    "At home in your agent": (_MOUNTED, ["added to /home/me/.claude/settings.json"]),
+    "Claude Code, Codex, Gemini CLI, opencode": (
+        _MOUNTED, ["a hook is answered in", "removed from /home/me/.gemini/settings.json"],
+    ),
+    "Go back to a turn": (
+        _MOUNTED,
+        ["rewrite it", "session is as before turn 2", "branch second-try is as before turn 1", "undone: restore of session"],
+    ),
     "Browse yesterday": (_MOUNTED, ["Files .agentfs/snapshots/20", "M\tREADME.md"]),
     "Review in the browser": (_MOUNTED + "mkdir sessions; touch sessions/4f1c.jsonl\n", [".localhost:"]),
     "See what happens, and who did it": (_MOUNTED + "agentfsd run -b fix-1 --new -- my-agent\n", ["create", "hostfs"]),

@@ -8,6 +8,7 @@ _HERE = Path(__file__).parent
 
 # Beginnings of the paths of tests that mount, start containers or browsers, kill processes, or take seconds.
 SLOW = [
+    "agents/test_hooks", "agents/test_rewind", "agents/test_real",
     "cli/", "confinement/", "interpose/", "posix/", "repositories/", "system/", "web/", "handoff/",
     "client/branch/", "client/test_podman", "client/test_aio.py", "client/test_branch", "client/test_readme", "client/test_spec",
     "client/test_fsspec", "client/test_mcp", "client/test_session", "client/test_forwarding", "client/test_descriptors",

@@ -8,9 +8,10 @@ from agentfsd.cli.command_base import Group, HelpSection
 _SECTIONS = (  # as `agentfsd --help` shows them; each command is in the module commands/cmd_NAME.py, which its first use imports
     HelpSection("Start", ("run", "shell", "mount", "umount", "doctor")),
     HelpSection("Branches", ("branch", "worktree", "bind", "unbind", "bindings", "merge", "commit", "export", "import")),
+    HelpSection("Agents", ("agent", "hook", "mcp", "rewind")),
     HelpSection("History", ("snapshot", "log", "restore", "undo", "discard", "prune", "gc")),
     HelpSection("Looking", ("status", "diff", "compare", "watch", "top", "audit", "ui")),
-    HelpSection("Service", ("restart", "rules", "asks", "policy", "interpose", "backstore", "fsck", "mcp", "hook", "completion")),
+    HelpSection("Service", ("restart", "rules", "asks", "policy", "interpose", "backstore", "fsck", "completion")),
 )
 
 

@@ -7,15 +7,14 @@ a terminal to print on, a mount that is not found at once) is left to the full c
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
     from agentfsd.cli.quick_daemon import JsonReply
 
 _Fields = dict[str, object]
 _lines: list[bytes] = []  # what is to be printed: nothing is, before all of it is known
 
-VERSION = 1  # of the protocol: agentfs_client.message has it
 _DIGITS = 10  # more than a process id has
 _AS_JSON = "json"  # a field that is not sent
 _PATIENCE_S = 2.0  # a daemon that has not told its status by then may hang: the full command line says so
@@ -75,6 +74,10 @@ def run(arguments: Sequence[str]) -> int | None:
         return None
     if list(arguments) == ["--version"]:
         return _version()
+    if arguments[:1] == ["hook"]:
+        from agentfsd.cli.agents import quick_hook
+
+        return quick_hook.run(arguments[1:])
     command, rest = _COMMANDS.get(" ".join(arguments[:2])), arguments[2:]
     if command is None:
         command, rest = _COMMANDS.get(arguments[0] if arguments else ""), arguments[1:]
@@ -90,7 +93,7 @@ def _carry_out(command: _Command, fields: _Fields, mount: str | None) -> int | N
     place = quick_daemon.socket_of(mount)
     if place is None:
         return None
-    request = {"op": command.op, "version": VERSION} | command.given | fields
+    request = {"op": command.op, "version": quick_daemon.VERSION} | command.given | fields
     request.pop(_AS_JSON, None)
     try:
         reply = quick_daemon.ask(place, request, _PATIENCE_S if command.op == "status" else None)

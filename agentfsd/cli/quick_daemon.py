@@ -3,18 +3,19 @@
 It handles the plain cases. In every other case it returns None. The full command line then looks further, and says what is wrong.
 """
 
+import _socket  # socket itself makes enums of all its constants, and loads selectors: a tenth of a hook
 import json
 import os
-import socket
 import stat
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
     from typing import Any
 
 _FSTYPE, _OVERLAY_SOURCE = b"fuse.agentfsd", b"agentfsd-run-"  # as agentfs_host.mount_table has them
+VERSION = 1  # of the protocol: agentfs_client.message has it
 _LENGTH = struct.Struct("<I")
 _PART_BYTES = 1 << 17
 
@@ -62,6 +63,23 @@ def socket_of(named: str | None) -> str | None:
         return str(found[0]["socket"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def shown_here(directory: str) -> tuple[str, str] | None:
+    """Return the socket of the daemon whose mount shows *directory*, and where that is mounted; None if no mount of ours does."""
+    at = _mount_that_shows(directory, _mounts())
+    if at is None:
+        return None
+    found = _records_at(at, _records())
+    return (str(found[0]["socket"]), at) if len(found) == 1 else None
+
+
+def mountpoint_above(directory: str) -> str | None:
+    """Return the mount point of an overlay whose real files are in or around *directory*; None if there is none."""
+    for record in _records():
+        if not record["hidden"] and (directory + "/").startswith(str(record["lower"]).rstrip("/") + "/"):
+            return str(record["mountpoint"])
+    return None
 
 
 def _records_at(path: str, records: "list[dict[str, Any]]") -> "list[dict[str, Any]]":
@@ -129,7 +147,8 @@ def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Json
     Raises:
         Lost: The daemon ended before it answered, or did not answer within *timeout_s*, if that is not None.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+    connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
         connection.settimeout(timeout_s)
         try:
             connection.connect(place)
@@ -143,6 +162,8 @@ def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Json
         except (OSError, ValueError):
             raise Lost from None
         return reply
+    finally:
+        connection.close()
 
 
 def _receive(some: Callable[[int], bytes], size: int) -> bytes:

@@ -23,6 +23,7 @@ from agentfsd.control.handlers import (
     rule_requests,
     run_requests,
     snapshot_requests,
+    step_requests,
 )
 from agentfsd.control.operation_declaration import ControlOperation
 
@@ -42,6 +43,7 @@ _MODULES = (
     rule_requests,
     run_requests,
     snapshot_requests,
+    step_requests,
 )
 
 OPERATIONS: dict[type[wire.Request], ControlOperation[Any]] = {

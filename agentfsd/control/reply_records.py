@@ -11,7 +11,7 @@ from agentfsd.history.merge_records import PathConflict
 from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
 from agentfsd.repositories.telling import Told
-from agentfsd.types import PathChange, SnapshotSummary
+from agentfsd.types import PathChange, SnapshotSummary, StepSummary
 
 
 def _kind(mode: int) -> Literal["file", "directory", "symlink", "other"]:
@@ -120,6 +120,15 @@ def wire_snapshot(info: SnapshotSummary) -> wire.BranchSnapshot:
         name=info.name, id=info.id, branch=info.branch, parent=info.parent, created_ns=info.created_ns, tag=info.tag,
         author_pid=info.author_pid, file_count=info.file_count, bytes_changed=info.bytes_changed, kind=info.kind,
         author=info.author, merged=info.merged,
+    )  # fmt: skip
+
+
+def wire_step(step: StepSummary) -> wire.SessionStep:
+    """Describe a step of a session."""
+    return wire.SessionStep(
+        id=step.id, session=step.session, agent=step.agent, branch=step.branch, turn=step.turn, call=step.call, key=step.key,
+        title=step.title, created_ns=step.created_ns, snapshot=step.snapshot, snapshot_id=step.snapshot_id,
+        replaced=step.replaced,
     )  # fmt: skip
 
 

@@ -150,6 +150,8 @@ _DECLARED = (
     Setting("retention.max_count", "0", _count, "how many snapshots of a branch are kept; 0: all, but see automatic_count"),
     Setting("retention.automatic_count", "100", _count,
             "how many of those that run, restore and merge take are kept of a branch, in any case; 0: all"),
+    Setting("retention.step_count", "500", _count,
+            "how many of those that the hooks of agents take are kept of a branch, in any case; 0: all"),
     Setting("retention.max_age", "0", _age, "how long a snapshot is kept (30d, 12h); 0: for ever"),
     Setting("retention.keep_named", "yes", _yes_or_no, "yes: a snapshot with a name is always kept"),
     Setting("retention.keep_tagged", "no", _yes_or_no,

@@ -23,6 +23,7 @@ from agentfsd.core.recorded_runs import RecordedRuns
 from agentfsd.core.recovery import recover
 from agentfsd.core.refs import Refs
 from agentfsd.core.retention import SnapshotRetention
+from agentfsd.core.session_steps import SessionSteps
 from agentfsd.core.undo_log import UndoLog
 from agentfsd.metadata.row_store import Store
 from agentfsd.types import Backstore, Lower
@@ -42,6 +43,7 @@ class Overlay:
         snapshots: Takes, lists and deletes snapshots.
         retention: Deletes snapshots that the retention settings no longer keep.
         undo_log: The operations that can be undone.
+        steps: The steps of agents' sessions.
         runs: The commands that were run in branches.
         branches: Makes, lists, replaces and deletes branches.
         temporary: The branches and snapshots that are removed with the conversation that made them.
@@ -65,6 +67,7 @@ class Overlay:
         self.snapshots = Snapshots(state, self.refs, self.layers, self.trees)
         self.retention = SnapshotRetention(state, self.refs, self.snapshots)
         self.undo_log = UndoLog(state, self.refs, self.layers, self.trees, self.snapshots)
+        self.steps = SessionSteps(state, self.refs, self.layers, self.snapshots)
         self.runs = RecordedRuns(state)
         self.rules = OverlayRules(store)
         self.branches = Branches(

@@ -10,12 +10,18 @@ from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
 from agentfsd.domain_errors import DamagedContent, Refusal
-from agentfsd.metadata import checksum_rows, layer_rows
-from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
+from agentfsd.metadata import checksum_rows, layer_rows, step_rows
+from agentfsd.metadata.rows import BranchRow, SnapshotRow, StepRow, UndoRow
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import SnapshotSummary
 
-UNNAMED, RUN, SAFETY, MERGE = "unnamed", "run", "safety", "merge"  # kinds of snapshots without a name given by the user
+UNNAMED, RUN, STEP, SAFETY, MERGE = (
+    "unnamed",
+    "run",
+    "step",
+    "safety",
+    "merge",
+)  # kinds of snapshots without a name given by the user
 TAGGED, NAMED, KEPT = "tagged", "", "kept"  # only a tag was given; a name was given; the user asked to keep it
 _CANDIDATES = 5
 
@@ -247,7 +253,14 @@ class Snapshots:
             tx.put(state.snapshots, other.id, other._replace(parent=row.parent))
         for entry in [entry for entry in state.undo_rows.values() if entry.snapshot == row.id]:
             self.forget_undo(tx, entry)
+        for step in [step for step in state.steps.values() if step.snapshot == row.id]:
+            self.forget_step(tx, step)
         self._layers.release(tx, row.layer)
+
+    def forget_step(self, tx: Transaction, row: StepRow) -> None:
+        """Delete a step of a session, in the open transaction. Its snapshot stays."""
+        step_rows.delete(self._state.store, row.id)
+        tx.put(self._state.steps, row.id, None)
 
     def forget_undo(self, tx: Transaction, row: UndoRow) -> None:
         """Delete an entry of the undo log, in the open transaction. Its snapshot stays."""

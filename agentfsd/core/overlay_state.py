@@ -11,9 +11,9 @@ from agentfsd.core.doomed_contents import DoomedContents
 from agentfsd.core.ids import IdMaker
 from agentfsd.core.overlay_events import OverlayEvents
 from agentfsd.core.tree import Parts, Tree
-from agentfsd.metadata import layer_rows
+from agentfsd.metadata import layer_rows, step_rows
 from agentfsd.metadata.row_store import Store
-from agentfsd.metadata.rows import BranchRow, SnapshotRow, UndoRow
+from agentfsd.metadata.rows import BranchRow, SnapshotRow, StepRow, UndoRow
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import Backstore, Lower
 
@@ -31,6 +31,7 @@ class OverlayState:
         branches: Rows by branch id.
         snapshots: Rows by snapshot id.
         undo_rows: The undo log, by number of the entry.
+        steps: The steps of agents' sessions, by number, oldest first.
         temporary: Ids of the branches and snapshots that are removed with the conversation that made them.
         worktrees: Git's directory of each branch that is a linked worktree, by branch id: see linked_worktrees.py.
         trees: Open trees by the id of their branch or snapshot; those of running work have ids of their own.
@@ -44,6 +45,7 @@ class OverlayState:
     branches: dict[str, BranchRow]
     snapshots: dict[str, SnapshotRow]
     undo_rows: dict[int, UndoRow]
+    steps: dict[int, StepRow]
     temporary: dict[str, bool]
     worktrees: dict[str, str]
     trees: dict[str, Tree] = field(default_factory=dict)
@@ -87,6 +89,7 @@ def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState
         branches,
         {row.id: row for row in layer_rows.snapshots(store)},
         {row.id: row for row in layer_rows.undo_rows(store)},
+        {row.id: row for row in step_rows.read(store)},
         dict.fromkeys(store.value(_TEMPORARY).split(), True),
         {branch_id: found for branch_id in branches if (found := store.value(WORKTREE + branch_id))},
         pins=Counter(layer for loan in loans for layer in loan.layers()),

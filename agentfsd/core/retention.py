@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agentfsd.core import declared_settings
 from agentfsd.core.doubted_clock import DoubtedClock
-from agentfsd.core.overlay_snapshots import MERGE, NAMED, RUN, SAFETY, TAGGED, UNNAMED, Snapshots
+from agentfsd.core.overlay_snapshots import MERGE, NAMED, RUN, SAFETY, STEP, TAGGED, UNNAMED, Snapshots
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.core.refs import Refs
 from agentfsd.metadata.row_store import Store
@@ -40,12 +40,18 @@ class Retention:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of snapshots that may be deleted."""
-        return (UNNAMED, *_AUTOMATIC, *([] if self.keep_tagged else [TAGGED]), *([] if self.keep_named else [NAMED]))
+        return (UNNAMED, STEP, *_AUTOMATIC, *([] if self.keep_tagged else [TAGGED]), *([] if self.keep_named else [NAMED]))
 
 
 def _automatic_retention(store: Store) -> Retention:
     """Read how many snapshots that the daemon took by itself are kept of each branch."""
     count = int(declared_settings.read(store)["retention.automatic_count"])
+    return Retention(max_count=count, max_age_s=0, keep_tagged=False, keep_named=True)
+
+
+def _step_retention(store: Store) -> Retention:
+    """Read how many snapshots of the steps of sessions are kept of each branch."""
+    count = int(declared_settings.read(store)["retention.step_count"])
     return Retention(max_count=count, max_age_s=0, keep_tagged=False, keep_named=True)
 
 
@@ -109,7 +115,9 @@ class SnapshotRetention:
         Call it after taking an automatic snapshot.
         """
         rows = [row for row in self._state.snapshots.values() if row.branch_id == branch_id]
-        old = {row.id: row for row in _surplus(rows, _automatic_retention(self._state.store), _AUTOMATIC, 0)}
+        store = self._state.store
+        old = {row.id: row for row in _surplus(rows, _automatic_retention(store), _AUTOMATIC, 0)}
+        old |= {row.id: row for row in _surplus(rows, _step_retention(store), (STEP,), 0)}
         entries = sorted(self._state.undo_rows.values())
         wanted = {entry.snapshot for entry in entries[-self.undo_entries :]}
         for entry in entries[: -self.undo_entries]:

@@ -95,6 +95,23 @@ class OriginRow(NamedTuple):
     base: int
 
 
+class StepRow(NamedTuple):
+    """A step of an agent's session, likewise."""
+
+    id: int
+    session: str
+    agent: str
+    branch_id: str
+    turn: int
+    call: int
+    key: str
+    title: str
+    created_ns: int
+    snapshot: str
+    restores: int
+    replaced: int
+
+
 class RunRow(NamedTuple):
     """A command that was run in a branch, likewise."""
 

@@ -3,7 +3,7 @@
 The DDL says what is stored; code that disagrees with it is wrong. It needs SQLite 3.31 or newer.
 """
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 DDL = """
 -- Values of the whole state directory, by key:
@@ -26,7 +26,7 @@ CREATE TABLE fact (
 
 -- Numbers that are never used twice. Every number below `reserved` may have been handed out.
 CREATE TABLE counter (
-    name      TEXT PRIMARY KEY,     -- inode, object, layer, deed or run
+    name      TEXT PRIMARY KEY,     -- inode, object, layer, deed, run or step
     reserved  INTEGER NOT NULL
 ) WITHOUT ROWID;
 
@@ -61,7 +61,7 @@ CREATE TABLE snapshot (
     author_pid     INTEGER NOT NULL,-- process that asked; 0 unknown
     file_count     INTEGER,         -- entries stored since the snapshot before; NULL until somebody asks
     bytes_changed  INTEGER,         -- bytes of content stored since then; NULL likewise
-    kind           TEXT NOT NULL DEFAULT '',  -- '' asked for by name; kept, tagged, unnamed; else why: run, safety, merge
+    kind           TEXT NOT NULL DEFAULT '',  -- '' asked for by name; kept, tagged, unnamed; else why: run, step, safety, merge
     author         TEXT NOT NULL DEFAULT ''   -- command of the process that asked
 ) WITHOUT ROWID;
 
@@ -90,6 +90,23 @@ CREATE TABLE run (
     started_ns  INTEGER NOT NULL,
     ended_ns    INTEGER NOT NULL,
     changed     INTEGER NOT NULL    -- changes of the branch when it ended; -1: counting would have taken too long
+);
+
+-- The steps of agents' sessions: before each prompt and each call of a tool, which snapshot holds the state of that moment.
+-- Several steps have the same snapshot if nothing changed between them. A step goes with its snapshot.
+CREATE TABLE step (
+    id          INTEGER PRIMARY KEY,
+    session     TEXT NOT NULL,      -- the harness's name for the session
+    agent       TEXT NOT NULL,      -- the harness
+    branch_id   TEXT NOT NULL,
+    turn        INTEGER NOT NULL,   -- 1 for the session's first prompt; 0: before it
+    call        INTEGER NOT NULL,   -- 0: the prompt itself; else the number of the tool's call within the turn
+    key         TEXT NOT NULL,      -- the harness's name for the call; '' for none
+    title       TEXT NOT NULL,      -- the first words of the prompt, or of what the tool was asked to do
+    created_ns  INTEGER NOT NULL,
+    snapshot    TEXT NOT NULL,      -- id
+    restores    INTEGER NOT NULL,   -- id of the branch's last undoable restore at that time; 0 for none
+    replaced    INTEGER NOT NULL    -- 1: a restore or an undo had replaced the branch's files since the session's step before
 );
 
 -- Contents in the backstore. Owned by the layer in which they were made; only a head's objects are written.
@@ -218,6 +235,13 @@ CREATE TABLE IF NOT EXISTS rule (
 CREATE TABLE IF NOT EXISTS run (
     id INTEGER PRIMARY KEY, branch_id TEXT NOT NULL, command TEXT NOT NULL, exit_code INTEGER NOT NULL,
     started_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL, changed INTEGER NOT NULL
+);
+""",
+    7: """
+CREATE TABLE IF NOT EXISTS step (
+    id INTEGER PRIMARY KEY, session TEXT NOT NULL, agent TEXT NOT NULL, branch_id TEXT NOT NULL, turn INTEGER NOT NULL,
+    call INTEGER NOT NULL, key TEXT NOT NULL, title TEXT NOT NULL, created_ns INTEGER NOT NULL, snapshot TEXT NOT NULL,
+    restores INTEGER NOT NULL, replaced INTEGER NOT NULL
 );
 """,
 }

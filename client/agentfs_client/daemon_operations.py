@@ -2,7 +2,7 @@
 reply.
 
 Each noun has a module of its own: branch_operations.py, history_operations.py, rule_operations.py, run_operations.py,
-descriptor_operations.py. None knows a transport.
+step_operations.py, descriptor_operations.py. None knows a transport.
 """
 
 from agentfs_client import wire
@@ -12,9 +12,10 @@ from agentfs_client.history_operations import HistoryOperations
 from agentfs_client.question import OnProgress, Question, ask, no_result, operation
 from agentfs_client.rule_operations import RuleOperations
 from agentfs_client.run_operations import RunOperations
+from agentfs_client.step_operations import StepOperations
 
 
-class DaemonOperations(BranchOperations, HistoryOperations, RuleOperations, RunOperations, DescriptorOperations):
+class DaemonOperations(BranchOperations, HistoryOperations, RuleOperations, RunOperations, StepOperations, DescriptorOperations):
     """The operations that ControlClient and AsyncControlClient share. Those about the daemon itself stand here.
 
     Raises:

@@ -103,9 +103,32 @@ class BranchSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     author_pid: int
     file_count: int
     bytes_changed: int
-    kind: str = ""  # "": a user named it; kept, tagged, unnamed; run, safety, merge: taken automatically
+    kind: str = ""  # "": a user named it; kept, tagged, unnamed; run, step, safety, merge: taken automatically
     author: str = ""  # command name of the process that requested it
     merged: tuple[str, ...] = ()  # ids of other branches' snapshots merged since the parent
+
+
+class SessionStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A moment of an agent's session: before a prompt (``call`` is 0), or before a call of a tool.
+
+    ``session`` and ``key`` are the harness's names for the session and the call, ``agent`` is the harness. ``turn`` counts the
+    prompts, ``call`` the calls within a turn. ``title`` is the beginning of what was asked. ``snapshot`` (its id is
+    ``snapshot_id``) holds the state of ``branch`` at that moment. ``replaced``: a restore or an undo had replaced the branch's
+    files since the step before.
+    """
+
+    id: int
+    session: str
+    agent: str
+    branch: str
+    turn: int
+    call: int
+    key: str
+    title: str
+    created_ns: int
+    snapshot: str
+    snapshot_id: str
+    replaced: bool = False
 
 
 IN_DOUBT = "(in doubt)"  # in place of a branch's name: the process may have escaped from a branch, and is refused

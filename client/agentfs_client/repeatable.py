@@ -9,6 +9,6 @@ REPEATABLE: frozenset[type[wire.Request]] = frozenset(
         wire.BranchBindings, wire.ViewOpen, wire.ViewLeave, wire.SnapshotList, wire.SnapshotShow, wire.Diff, wire.DiffPatch,
         wire.DiffFiles, wire.Log, wire.UndoList, wire.PolicyGet, wire.PolicySet, wire.RulesList, wire.RulesTest,
         wire.RulesObey, wire.AsksList, wire.Fsck, wire.InterposeGet, wire.InterposeSet, wire.StatFile, wire.FileList,
-        wire.FileCount, wire.FileContents, wire.FileListings, wire.RunList,
+        wire.FileCount, wire.FileContents, wire.FileListings, wire.RunList, wire.StepList, wire.StepChanges,
     }
 )  # fmt: skip

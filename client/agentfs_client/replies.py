@@ -24,6 +24,7 @@ from agentfs_client.facts import (
     RefusedCount,
     RepositoryChange,
     RuleInScope,
+    SessionStep,
     UndoEntry,
     exact_path,
 )
@@ -140,6 +141,28 @@ class RunReply(Reply, frozen=True, kw_only=True, tag="run"):
 
 class RunsReply(Reply, frozen=True, kw_only=True, tag="runs"):
     runs: list[RecordedRun]
+
+
+class StepReply(Reply, frozen=True, kw_only=True, tag="step"):
+    """The step that was noted. ``is_new``: its snapshot was taken for it."""
+
+    step: SessionStep
+    is_new: bool
+
+
+class StepsReply(Reply, frozen=True, kw_only=True, tag="steps"):
+    steps: list[SessionStep]
+
+
+class StepChangesReply(Reply, frozen=True, kw_only=True, tag="step.changes.ok"):
+    """What has changed since ``step``: the number of all changes by status, as in Change, and some of them. ``replaced``: a
+    restore or an undo has replaced the branch's files since the step before that.
+    """
+
+    step: SessionStep
+    counts: dict[str, int]
+    changes: list[Change]
+    replaced: bool = False
 
 
 class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):

@@ -23,6 +23,7 @@ from agentfs_client.requests import *  # noqa: F403
 from agentfs_client.wire_file_requests import *  # noqa: F403
 from agentfs_client.wire_history_requests import *  # noqa: F403
 from agentfs_client.wire_run_requests import *  # noqa: F403
+from agentfs_client.wire_step_requests import *  # noqa: F403
 
 REQUEST_TYPES = tagged(Request)  # every request that has a tag, in all modules imported above
 

@@ -223,7 +223,7 @@ def test_without_a_daemon_the_full_one_says_what_is_wrong(changed: Mounted, tmp_
 
 
 def test_they_speak_the_protocol_of_the_client() -> None:
-    assert quick_commands.VERSION == PROTOCOL_VERSION
+    assert quick_daemon.VERSION == PROTOCOL_VERSION
     assert (FSTYPE.encode(), OVERLAY_SOURCE.encode()) == (quick_daemon._FSTYPE, quick_daemon._OVERLAY_SOURCE)
 
 

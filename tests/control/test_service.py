@@ -106,6 +106,11 @@ WRONG: dict[str, tuple[str, wire.Request]] = {
     "snapshot-list-missing": ("no-such-branch", wire.SnapshotList(branch="missing")),
     "snapshot-show-missing": ("no-such-snapshot", wire.SnapshotShow(ref="missing")),
     "snapshot-delete-missing": ("no-such-snapshot", wire.SnapshotDelete(ref="missing")),
+    "step-missing-branch": ("no-such-branch", wire.StepTake(session="s", branch="missing")),
+    "step-of-no-session": ("invalid", wire.StepTake(session="")),
+    "step-too-long": ("invalid", wire.StepTake(session="s", title="x" * 1001)),
+    "step-none": ("no-such-step", wire.StepChanges(session="s")),
+    "step-list-missing": ("no-such-branch", wire.StepList(branch="missing")),
     "diff-missing": ("no-such-branch or snapshot", wire.Diff(b="missing")),
     "patch-missing": ("no-such-branch or snapshot", wire.DiffPatch(b="missing")),
     "patch-outside": ("bad-path", wire.DiffPatch(b="one", paths=["../x"])),
@@ -187,7 +192,7 @@ BOUND_MAY: list[wire.Request] = [
     wire.Hello(), wire.Status(), wire.Capabilities(), wire.BranchShow(), wire.BranchShow(ref="one"), wire.SnapshotCreate(),
     wire.SnapshotList(), wire.SnapshotShow(ref="s1"), wire.Diff(), wire.Diff(a="s1", b="one"), wire.Log(),
     wire.DiffPatch(), wire.DiffPatch(a="s1", b="one"),
-    wire.Restore(ref="s1"),
+    wire.Restore(ref="s1"), wire.StepTake(session="s"), wire.StepTake(session="s", branch="one", prompt=True), wire.StepList(),
 ]  # fmt: skip
 
 BOUND_MAY_NOT: list[wire.Request] = [
@@ -197,7 +202,8 @@ BOUND_MAY_NOT: list[wire.Request] = [
     wire.SnapshotShow(ref="s2"), wire.Diff(b="two"), wire.Diff(a="main", b="one"), wire.Log(ref="two"),
     wire.DiffPatch(b="two"), wire.DiffPatch(a="main", b="one"),
     wire.Restore(ref="s2"), wire.Restore(ref="s1", branch="two"), wire.Fsck(), wire.Shutdown(), wire.Events(branch="two"),
-    wire.BackstoreStatus(),
+    wire.BackstoreStatus(), wire.StepTake(session="s", branch="two"), wire.StepList(branch="two"),
+    wire.StepChanges(session="s", branch="two"),
 ]  # fmt: skip
 
 
@@ -211,6 +217,32 @@ def test_backstore_status_counts_contents_and_what_is_to_be_freed(service: Contr
     found = ask(service, wire.BackstoreStatus())
     assert isinstance(found, wire.BackstoreReply)
     assert (found.kind, found.objects, found.garbage_objects, found.garbage_bytes) == ("hostfs", 1, 0, 0)
+
+
+def test_a_bound_process_sees_the_steps_of_its_branch_alone(service: ControlService, child: int) -> None:
+    for branch in ("one", "two"):
+        ask(service, wire.StepTake(session=f"of {branch}", branch=branch))
+    ask(service, wire.BranchBind(pid=child, branch="one"))
+    found = ask(service, wire.StepList(), Caller(child, ME.uid, ME.gid))
+    assert isinstance(found, wire.StepsReply)
+    assert [step.session for step in found.steps] == ["of one"]
+    assert refused(service, wire.StepChanges(session="of two"), Caller(child, ME.uid, ME.gid)) == "no-such-step"
+
+
+def test_the_changes_since_a_step_are_counted_and_some_are_listed(service: ControlService, opened: Opened) -> None:
+    opened.write("gone", b"x", "one")
+    ask(service, wire.StepTake(session="s", branch="one", key="call"))
+    for name in ("a", "b", "c"):
+        opened.write(name, b"new", "one")
+    tree = opened.tree("one")
+    directory_entries.unlink(tree, tree.walk(b""), b"gone")
+    ask(service, wire.StepTake(session="s", branch="one", key="later"))
+    found = ask(service, wire.StepChanges(session="s", branch="one", key="call", most=2))
+    assert isinstance(found, wire.StepChangesReply)
+    assert (found.counts, found.step.key, found.replaced) == ({"A": 3, "D": 1}, "call", False)
+    assert [(change.status, change.path) for change in found.changes] == [("D", "gone"), ("A", "a")]
+    found = ask(service, wire.StepChanges(session="s", branch="one"))
+    assert isinstance(found, wire.StepChangesReply) and found.counts == {}
 
 
 @pytest.mark.parametrize("request_", BOUND_MAY, ids=repr)

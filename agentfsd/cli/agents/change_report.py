@@ -1,0 +1,165 @@
+"""What a tool has changed, in a few lines that a model reads: deleted files first. It imports nothing that takes long."""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Sequence
+
+from agentfsd.escape import quoted
+
+TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
+if TYPE_CHECKING:
+    from agentfsd.cli.quick_daemon import JsonReply
+
+MOST = 400  # changes that are looked at
+_NAMES = 8  # that a line has
+_GIT_PATIENCE_S = 1.0
+_VERBS = {
+    "A": "added",
+    "M": "modified",
+    "D": "deleted",
+    "R": "renamed",
+    "T": "type changed",
+    "m": "mode changed",
+    "x": "attributes",
+}
+_FORBIDDEN_ENV = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
+
+
+def report(reply: "JsonReply", root: str, named: Sequence[str]) -> str:
+    """Return what has changed since a step; "" if nothing has.
+
+    Args:
+        reply: The daemon's answer to StepChanges.
+        root: Where the workspace is seen.
+        named: The paths that the tool was asked to change, absolute or relative to the current directory.
+    """
+    changes = reply.changes
+    outside = [path for path in named if not _is_within(os.path.abspath(path), root)]
+    lines = [] if not outside else [f"OUTSIDE the workspace, so not in the branch and not undone by a rewind: {_list(outside)}"]
+    if changes:
+        paths = {change.path_bytes: change for change in changes}
+        ignored = ignored_by_git(root, list(paths))
+        lines = [_total(reply), *lines, *_deleted(paths, ignored), *_others(paths, ignored, root, named)]
+        if any(change.status == "D" for change in changes):
+            lines.append(f"`agentfsd restore {reply.step.snapshot} PATH` brings a path back as it was before this call.")
+    return "\n".join(lines)
+
+
+def _total(reply: "JsonReply") -> str:
+    counts = {_VERBS.get(status, status): number for status, number in reply.counts.items()}
+    total = sum(counts.values())
+    parts = ", ".join(f"{number} {verb}" for verb, number in sorted(counts.items()))
+    return f"agentfsd: {total} path{'' if total == 1 else 's'} changed while this ran: {parts}."
+
+
+def _deleted(paths: "dict[bytes, JsonReply]", ignored: set[bytes]) -> list[str]:
+    gone = [path for path, change in paths.items() if change.status == "D"]
+    lost = [path for path in gone if path in ignored]
+    known = [path for path in gone if path not in ignored]
+    lines = [f"DELETED: {_names(known)}"] if known else []
+    return [*lines, *([f"DELETED, and git has no copy (it ignores them): {_names(lost)}"] if lost else [])]
+
+
+def _others(paths: "dict[bytes, JsonReply]", ignored: set[bytes], root: str, named: Sequence[str]) -> list[str]:
+    left = {path: change for path, change in paths.items() if change.status != "D"}
+    wanted = {os.fsencode(os.path.relpath(os.path.abspath(path), root)) for path in named}
+    seen = [path for path in left if path not in ignored]
+    beside = [path for path in seen if wanted and path not in wanted and not _holds(path, wanted)]
+    lines = [f"NOT NAMED in this call, but changed: {_names(_gathered(beside))}"] if beside else []
+    if hidden := [path for path in left if path in ignored]:
+        lines.append(f"Changed, and ignored by git: {_names(_gathered(hidden))}")
+    for status, verb in _VERBS.items():
+        if some := [path for path in seen if left[path].status == status and path not in beside]:
+            lines.append(f"{verb}: {_names(_gathered(some))}")
+    return lines
+
+
+def _holds(path: bytes, wanted: set[bytes]) -> bool:
+    return any(each.startswith(path + b"/") for each in wanted)  # a directory that was made for a named file
+
+
+def _gathered(paths: list[bytes]) -> list[bytes]:
+    """Return at most as many names as a line has: of many files in one directory only that."""
+    if len(paths) <= _NAMES:
+        return paths
+    tops: dict[bytes, int] = {}
+    for path in paths:
+        top, slash, _ = path.partition(b"/")
+        tops[top + slash] = tops.get(top + slash, 0) + 1
+    return [top if count == 1 else b"%s (%d)" % (top, count) for top, count in tops.items()]
+
+
+def _names(paths: Sequence[bytes]) -> str:
+    more = f" and {len(paths) - _NAMES} more" if len(paths) > _NAMES else ""
+    return ", ".join(map(quoted, paths[:_NAMES])) + more
+
+
+def _list(paths: Sequence[str]) -> str:
+    return _names([os.fsencode(path) for path in paths])
+
+
+def _is_within(path: str, root: str) -> bool:
+    place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return any(each == root or each.startswith(root.rstrip("/") + "/") for each in (path, place))
+
+
+def ignored_by_git(root: str, paths: Sequence[bytes]) -> set[bytes]:
+    """Return those of the *paths* in *root* that git's rules exclude; none if *root* is no work tree, or git is missing or slow.
+
+    git runs none of the repository's programs for this question: it does not read the index.
+    """
+    if not os.path.lexists(os.path.join(root, ".git")):
+        return set()
+    said = _git(root, b"".join(path + b"\0" for path in paths))
+    return {name for name in said.split(b"\0") if name}
+
+
+def _git(root: str, given: bytes) -> bytes:
+    command = ["git", "-C", root, "-c", "core.fsmonitor=false", "check-ignore", "--no-index", "--stdin", "-z"]
+    environment = {name: value for name, value in os.environ.items() if name not in _FORBIDDEN_ENV}
+    source, feed = os.pipe()
+    result, sink = os.pipe()
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        actions = [(os.POSIX_SPAWN_DUP2, source, 0), (os.POSIX_SPAWN_DUP2, sink, 1), (os.POSIX_SPAWN_DUP2, null, 2)]
+        pid = os.posix_spawnp("git", command, environment, file_actions=actions)
+    except OSError:
+        os.close(feed)
+        os.close(result)
+        return b""
+    finally:
+        for fd in (source, sink, null):
+            os.close(fd)
+    return _talk(pid, feed, result, given)
+
+
+def _talk(pid: int, feed: int, result: int, given: bytes) -> bytes:
+    """Give a process its input and return its output; b"" if that takes too long."""
+    said, ends = b"", time.monotonic() + _GIT_PATIENCE_S
+    os.set_blocking(feed, False)
+    try:
+        while True:
+            left = ends - time.monotonic()
+            readable, writable, _ = select.select([result], [feed] if given else [], [], max(0, left))
+            if writable:
+                given = given[os.write(feed, given[:65536]) :]
+            if not given and feed >= 0:
+                os.close(feed)
+                feed = -1
+            if readable:
+                part = os.read(result, 65536)
+                if not part:
+                    return said
+                said += part
+            if left <= 0:
+                os.kill(pid, signal.SIGKILL)
+                return b""
+    except OSError:  # it has ended early
+        return b""
+    finally:
+        os.close(result)
+        if feed >= 0:
+            os.close(feed)
+        os.waitpid(pid, 0)

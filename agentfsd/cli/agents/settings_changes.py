@@ -1,0 +1,197 @@
+"""What an integration adds to the files of a harness, as insertions into their texts, and how it is found there again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from agentfsd.cli.agents import toml_blocks
+from agentfsd.cli.agents.json_splicing import Document, Insertion, KeyedValue, Node, NotJson
+from agentfsd.cli.agents.toml_blocks import NotToml
+
+__all__ = ["Added", "JsonAdditions", "JsonEntry", "NotJson", "NotToml", "SettingsChange", "TomlTables", "WholeFile"]
+
+_IsOurs = Callable[[Any], bool]
+
+
+class Added(NamedTuple):
+    """A text, and the parts of it that were added, from and to, in order."""
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+
+    def with_more(self, insertions: Sequence[Insertion]) -> "Added":
+        """Insert more. The places are those of the present text."""
+        text, spans = self
+        for place, new in sorted(insertions, reverse=True):
+            text = text[:place] + new + text[place:]
+            length = len(new)
+            moved = [(start + length * (start >= place), end + length * (end > place)) for start, end in spans]
+            inside = any(start < place < end for start, end in spans)
+            spans = tuple(sorted([*moved, *([] if inside else [(place, place + length)])]))
+        return Added(text, spans)
+
+    def taken_back(self) -> str:
+        """Return the text without these parts."""
+        text = self.text
+        for start, end in reversed(self.spans):
+            text = text[:start] + text[end:]
+        return text
+
+
+class SettingsChange(Protocol):
+    """What is added to one file."""
+
+    @property
+    def path(self) -> str:
+        """The file."""
+
+    def added(self, text: str) -> "Added":
+        """Return the text with what is added. NotJson or NotToml if that cannot be done."""
+
+    def is_in(self, text: str) -> bool:
+        """Return whether a text has all of it already, as it would be added now."""
+
+    def without(self, text: str) -> str:
+        """Return a text that somebody has changed since, without what is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonEntry:
+    """One value to add to a JSON file.
+
+    Attributes:
+        keys: The keys that lead to it.
+        value: The value.
+        to_array: It becomes an element of the array there.
+        is_ours: Recognizes such a value, of any version.
+    """
+
+    keys: tuple[str, ...]
+    value: Any
+    to_array: bool
+    is_ours: _IsOurs
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAdditions:
+    """Entries that are added to a JSON file, whose comments and form stay."""
+
+    path: str
+    entries: tuple[JsonEntry, ...]
+
+    def added(self, text: str) -> Added:
+        """See SettingsChange."""
+        made = Added(text, ())
+        for entry in self.entries:
+            if not _has(Document(made.text).root.value, entry):
+                made = made.with_more(Document(made.text).adding(entry.keys, entry.value, to_array=entry.to_array))
+        return made
+
+    def is_in(self, text: str) -> bool:
+        """See SettingsChange."""
+        root = Document(text).root.value
+        return all(_has(root, entry) for entry in self.entries)
+
+    def without(self, text: str) -> str:
+        """See SettingsChange. An object or array that holds nothing else is removed as well."""
+        for entry in self.entries:
+            while (found := _find(Document(text).root, entry)) is not None:
+                text = Document(text).without(*found)
+            for length in range(len(entry.keys), 0, -1):
+                text = _without_empty(text, entry.keys[:length])
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class TomlTables:
+    """Tables that are added to the end of a TOML file."""
+
+    path: str
+    content: dict[str, Any]
+
+    def added(self, text: str) -> Added:
+        """See SettingsChange."""
+        return Added(text, ()).with_more([(len(text), toml_blocks.adding(text, self.content))])
+
+    def is_in(self, text: str) -> bool:
+        """See SettingsChange."""
+        return _holds(toml_blocks.parse(text), self.content)
+
+    def without(self, text: str) -> str:
+        """See SettingsChange. Only our text is cut out, if it is still as it was written."""
+        for block in ("\n" + toml_blocks.written(self.content).lstrip("\n"), toml_blocks.written(self.content).lstrip("\n")):
+            if block in text:
+                return text.replace(block, "", 1)
+        if not _holds(toml_blocks.parse(text), self.content):
+            return text
+        raise NotToml("our tables were changed by hand: remove them by hand, too")
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A file that is ours altogether."""
+
+    path: str
+    content: str
+    mark: str  # a line that all versions of it have
+
+    def added(self, text: str) -> Added:
+        """See SettingsChange."""
+        if text.strip():
+            raise NotJson("there is a file of this name already")
+        return Added(text, ()).with_more([(len(text), self.content)])
+
+    def is_in(self, text: str) -> bool:
+        """See SettingsChange."""
+        return text == self.content
+
+    def without(self, text: str) -> str:
+        """See SettingsChange."""
+        return "" if self.mark in text else text
+
+
+# -- JSON values
+
+
+def _at(node: Node, keys: Sequence[str]) -> Node | None:
+    for key in keys:
+        if key not in node.members:
+            return None
+        node = node.members[key].node
+    return node
+
+
+def _has(root: Any, entry: JsonEntry) -> bool:
+    for key in entry.keys:
+        if not isinstance(root, dict) or key not in root:
+            return False
+        root = root[key]
+    return entry.value in root if entry.to_array and isinstance(root, list) else bool(root == entry.value)
+
+
+def _find(root: Node, entry: JsonEntry) -> tuple[Node | KeyedValue, Node] | None:
+    """Return what is ours at an entry's place, and what holds it."""
+    if entry.to_array:
+        within = _at(root, entry.keys)
+        ours = [each for each in within.elements if entry.is_ours(each.value)] if within is not None else []
+        return (ours[0], within) if within is not None and ours else None
+    within = _at(root, entry.keys[:-1])
+    member = within.members.get(entry.keys[-1]) if within is not None else None
+    return (member, within) if within is not None and member is not None and entry.is_ours(member.node.value) else None
+
+
+def _without_empty(text: str, keys: Sequence[str]) -> str:
+    document = Document(text)
+    within = _at(document.root, keys[:-1])
+    member = within.members.get(keys[-1]) if within is not None else None
+    if within is None or member is None or member.node.value not in ({}, []):
+        return text
+    return document.without(member, within)
+
+
+def _holds(content: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(content, dict) and all(key in content and _holds(content[key], value) for key, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(content, list) and wanted and isinstance(wanted[0], dict):
+        return all(each in content for each in wanted)
+    return bool(content == wanted)

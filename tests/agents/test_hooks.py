@@ -1,0 +1,228 @@
+"""Hooks, called as each harness documents it, on a real mount. Real clients are in test_real_clients.py.
+
+Claude Code's input and output are replayed from its reference: its licence does not let a test install it.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents.harness import AGENTFSD, Harness
+from tests.mounted import Mounted, agentfsd, needs_namespaces
+
+_SESSION = "8c35adc1-77aa-4c1e-9d2b-0123456789ab"
+_BRANCH = "claude-456789ab"
+_CALL = {"tool_name": "Bash", "tool_input": {"command": "rm -r sub"}, "tool_use_id": "toolu_01"}
+
+# The events of each harness in the form that it documents: a name, the fields of a call, and where the answer has the context.
+_DIALECTS: dict[str, tuple[dict[str, str], dict[str, Any], Callable[[dict[str, Any]], str]]] = {
+    "claude-code": (
+        {"session-start": "SessionStart", "prompt": "UserPromptSubmit", "before-tool": "PreToolUse", "after-tool": "PostToolUse"},
+        {**_CALL, "permission_mode": "default"}, lambda answer: str(answer["hookSpecificOutput"]["additionalContext"]),
+    ),
+    "codex": (
+        {"session-start": "SessionStart", "prompt": "UserPromptSubmit", "before-tool": "PreToolUse", "after-tool": "PostToolUse"},
+        {**_CALL, "turn_id": "t1", "model": "m", "permission_mode": "default"},
+        lambda answer: str(answer["hookSpecificOutput"]["additionalContext"]),
+    ),
+    "gemini": (
+        {"session-start": "SessionStart", "prompt": "BeforeAgent", "before-tool": "BeforeTool", "after-tool": "AfterTool"},
+        {"tool_name": "run_shell_command", "tool_input": {"command": "rm -r sub"}, "timestamp": "2026-11-27T00:00:00Z"},
+        lambda answer: str(answer["hookSpecificOutput"]["additionalContext"]),
+    ),
+    "opencode": (
+        {"session-start": "session-start", "prompt": "prompt", "before-tool": "before-tool", "after-tool": "after-tool"},
+        {**_CALL, "tool_name": "bash"}, lambda answer: str(answer["context"]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", _DIALECTS)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_session_in_each_harness_format(mounted: Mounted, dialect: str, named: bool) -> None:
+    if dialect == "opencode" and not named:
+        return  # the plugin is ours, and names itself
+    names, call, context_of = _DIALECTS[dialect]
+    with Harness(mounted.path, _SESSION, dialect if named else "") as harness:
+        extra = {key: value for key, value in call.items() if key in ("turn_id", "model", "permission_mode", "timestamp")}
+
+        def hook(event: str, **fields: Any) -> dict[str, Any]:
+            answer = harness.hook(event, hook_event_name=names[event], **extra, **fields)
+            if "hookSpecificOutput" in answer:
+                assert answer["hookSpecificOutput"].keys() == {"hookEventName", "additionalContext"}
+                assert answer["hookSpecificOutput"]["hookEventName"] == names[event]
+            return answer
+
+        assert "overlay" in context_of(hook("session-start", source="startup"))
+        assert hook("prompt", prompt="remove  the\ndirectory") in ({}, {"context": "", "message": ""})
+        hook("before-tool", **{key: value for key, value in call.items() if key not in extra})
+        harness.sh("rm -r sub; echo x >new")
+        told = context_of(hook("after-tool", tool_response={}, **{k: v for k, v in call.items() if k not in extra}))
+    assert "DELETED: sub, sub/deep, sub/deep/leaf, sub/inner" in told
+    assert "added: new" in told
+    assert not (mounted.path / "new").exists() and (mounted.path / "sub").exists(), "main was changed"
+    (turn,) = mounted.json("rewind", "--list")
+    assert (turn["title"], turn["turn"], turn["agent"]) == ("remove the directory", 1, dialect)
+
+
+def test_a_harness_that_runs_gets_a_branch_with_its_children(mounted: Mounted) -> None:
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.begin("sleep", "60")  # such as a server that the harness has started before
+        harness.hook("session-start", hook_event_name="SessionStart")
+        bound = {each["command"]: each["branch"] for each in mounted.json("bindings")}
+        assert bound.keys() >= {"sleep"} and set(bound.values()) == {_BRANCH}
+        harness.sh("echo in the branch >file")
+        assert (mounted.path / "file").read_text() == "lower\n"
+        assert (mounted.subtree(_BRANCH) / "file").read_text() == "in the branch\n"
+        assert harness.hook("session-start", hook_event_name="SessionStart", source="clear")["systemMessage"].endswith(
+            f"{_BRANCH} of {mounted.path}"
+        )
+        end = harness.hook("session-end", hook_event_name="SessionEnd", reason="exit")["systemMessage"]
+    assert "1 path changed" in end and f"agentfsd commit {_BRANCH}" in end
+    assert [each["name"] for each in mounted.json("branch list")] == ["main", _BRANCH]
+
+
+def test_a_session_that_is_resumed_goes_on_in_its_branch_and_no_other_gets_it(mounted: Mounted) -> None:
+    for name, expected in [(_SESSION, _BRANCH), (_SESSION, _BRANCH), ("other-" + _SESSION[-8:], "claude-other456789ab")]:
+        with Harness(mounted.path, name) as harness:
+            harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="go on")
+            harness.sh("echo >>file")
+        assert expected in {each["name"] for each in mounted.json("branch list")}
+    assert (mounted.subtree(_BRANCH) / "file").read_text() == "lower\n\n\n"
+    assert (mounted.subtree("claude-other456789ab") / "file").read_text() == "lower\n\n"
+
+
+def test_a_run_uses_its_own_branch(mounted: Mounted) -> None:
+    needs_namespaces()
+    prefix = (AGENTFSD, "run", "-m", str(mounted.path), "-b", "mine", "--new", "--")
+    with Harness(mounted.path, _SESSION, prefix=prefix) as harness:
+        assert "branch mine" in harness.hook("session-start", hook_event_name="SessionStart")["systemMessage"]
+        harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p")
+        harness.hook("before-tool", hook_event_name="PreToolUse", **_CALL)
+        harness.sh("rm file")
+        told = harness.hook("after-tool", hook_event_name="PostToolUse", **_CALL)
+        assert "DELETED: file" in told["hookSpecificOutput"]["additionalContext"]
+        assert harness.sh(f"{AGENTFSD} rewind --to 1; cat file").endswith("lower\n")
+    assert [each["name"] for each in mounted.json("branch list")] == ["main", "mine"]
+
+
+def test_nothing_new_no_snapshot(mounted: Mounted) -> None:
+    with Harness(mounted.path, _SESSION) as harness:
+        for turn in range(3):
+            harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt=f"turn {turn}")
+            harness.hook("before-tool", hook_event_name="PreToolUse", **_CALL)
+            assert harness.hook("after-tool", hook_event_name="PostToolUse", **_CALL) == {}
+        assert len(mounted.json("snapshot list")) == 1
+        harness.sh("echo >>file")
+        harness.hook("before-tool", hook_event_name="PreToolUse", **{**_CALL, "tool_use_id": "toolu_02"})
+        harness.sh("echo >>file")
+    shown = [(each["tag"], each["kind"]) for each in mounted.json("snapshot list")]
+    assert shown == [("turn 1", "step"), ("turn 3, call 2", "step")]
+    assert [turn["turn"] for turn in mounted.json("rewind", "--list")] == [1, 2, 3]
+    assert mounted.fsck() == []
+
+
+def test_what_was_not_asked_for_is_told_loudly(mounted: Mounted) -> None:
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.hook("session-start", hook_event_name="SessionStart")
+        harness.sh("git init -q; printf '.env\\nbuild/\\n' >.gitignore; echo secret >.env; mkdir build")
+        edit = {"tool_name": "Edit", "tool_input": {"file_path": str(mounted.path / "file")}, "tool_use_id": "toolu_03"}
+        harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p")
+        harness.hook("before-tool", hook_event_name="PreToolUse", **edit)
+        harness.sh("rm .env; echo >>file; echo >>sub/inner; for n in 1 2 3 4 5 6 7 8 9; do echo >build/$n; done")
+        lines = harness.hook("after-tool", hook_event_name="PostToolUse", **edit)["hookSpecificOutput"]["additionalContext"]
+        outside = {**edit, "tool_input": {"file_path": "/etc/motd"}, "tool_use_id": "toolu_04"}
+        harness.hook("before-tool", hook_event_name="PreToolUse", **outside)
+        beyond = harness.hook("after-tool", hook_event_name="PostToolUse", **outside)
+    told = lines.splitlines()
+    assert told[0] == "agentfsd: 12 paths changed while this ran: 9 added, 1 deleted, 2 modified."
+    assert told[1] == "DELETED, and git has no copy (it ignores them): .env"
+    assert told[2].startswith("NOT NAMED in this call, but changed: ") and "sub/inner" in told[2] and " file" not in told[2]
+    assert "modified: file" in told
+    (name,) = re.findall(r"`agentfsd restore (\S+) PATH`", told[-1])
+    assert name in {each["name"] for each in mounted.json("snapshot list")}
+    assert beyond["hookSpecificOutput"]["additionalContext"].startswith("OUTSIDE the workspace")
+
+
+def test_a_model_is_told_once_that_the_files_were_put_back(mounted: Mounted) -> None:
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="first")
+        harness.sh("rm file")
+        harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="second")
+        mounted.cli("rewind", "--to", "1")
+        assert harness.sh("cat file") == "lower\n"
+        told = harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="third")
+        assert "put back" in told["hookSpecificOutput"]["additionalContext"]
+        assert harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="fourth") == {}
+        mounted.cli("undo")
+        assert harness.sh("ls") == "link\nsub\n"
+        told = harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="fifth")
+        assert "put back" in told["hookSpecificOutput"]["additionalContext"]
+        harness.hook("before-tool", hook_event_name="PreToolUse", **_CALL)
+        mounted.cli("rewind", "--to", "1")
+        told = harness.hook("after-tool", hook_event_name="PostToolUse", **_CALL)
+        assert "put back" in told["hookSpecificOutput"]["additionalContext"]
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{", "[]", "null", '{"session_id": 7}', '{"prompt": {"a": 1}}', "\x00", '{"tool_input": 3}']
+)
+def test_a_hook_that_fails_never_blocks(mounted: Mounted, body: str) -> None:
+    with Harness(mounted.path, _SESSION) as harness:
+        for event in ("session-start", "prompt", "before-tool", "after-tool", "session-end"):
+            code, said, complaint = harness.raw(event, body)
+            assert (code, json.loads(said)) == (0, {}), complaint
+            assert complaint.count("\n") <= 1
+    log = Path(os.environ["AGENTFS_STATE_HOME"], "hooks.log").read_text()
+    assert "agentfsd hook before-tool: " in log
+    assert [each["name"] for each in mounted.json("branch list")] == ["main"]
+
+
+def test_a_silent_daemon_does_not_stop_the_agent(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounted.kill()
+    with Harness(Path("/"), _SESSION) as harness:  # nobody can work in a mount whose daemon is gone
+        assert harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p") == {}
+
+
+def test_outside_a_mount_hooks_do_nothing(mounted: Mounted, tmp_path: Path) -> None:
+    with Harness(tmp_path, _SESSION) as harness:
+        for event in ("session-start", "prompt", "before-tool", "after-tool", "session-end"):
+            assert harness.hook(event, hook_event_name="SessionStart", prompt="p") == {}
+    with Harness(mounted.lower / "sub", _SESSION) as harness:
+        told = harness.hook("session-start", hook_event_name="SessionStart")["systemMessage"]
+    assert "real files" in told and str(mounted.path) in told
+    assert mounted.json("snapshot list") == []
+
+
+def test_by_hand_and_unknown_events() -> None:
+    done = agentfsd("hook", "no-such-event", check=False)
+    assert done.returncode == 2 and "No such command" in done.stderr
+    assert "before-tool" in agentfsd("hook", "--help").stdout
+    assert agentfsd("hook", "before-tool", input="{}").stdout == "{}\n"
+
+
+def test_a_hook_loads_no_library(mounted: Mounted) -> None:
+    libraries = ("click", "msgspec", "rich", "trio", "subprocess", "typing", "selectors")
+    program = f"""
+import sys
+from agentfsd.cli import entry
+try:
+    entry.main()
+finally:
+    print(*(name for name in {libraries} if name in sys.modules), file=sys.stderr)
+"""
+    root = Path(__file__).parents[2]
+    for event in ("session-start", "prompt", "after-tool"):
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", program, "hook", event], input=json.dumps({"session_id": _SESSION, **_CALL}), text=True,
+            cwd=mounted.lower, capture_output=True, check=True, timeout=60,
+            env={**os.environ, "PYTHONPATH": f"{root}:{root / 'client'}"},
+        )  # fmt: skip
+        assert done.stderr.strip() == ""

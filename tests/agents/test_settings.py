@@ -1,0 +1,263 @@
+"""What `agentfsd agent` does to settings: nothing of a person's changes, and removing it leaves the file as it was."""
+
+import json
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentfsd.cli.agents.json_splicing import Document, NotJson
+from agentfsd.cli.agents.settings_changes import JsonAdditions, JsonEntry, TomlTables
+from agentfsd.cli.agents.toml_blocks import NotToml
+from tests.mounted import agentfsd
+
+HARNESSES = ["claude-code", "codex", "gemini", "opencode"]
+_FORMS = [
+    "", "{}", "{\n}\n", "{ }", '{"a": 1}', '{\n  "a": 1 // yes\n}\n', '\ufeff{"a": []}',
+    '{\r\n    "hooks": {},\r\n    "b": {"c": {}}\r\n}\r\n',
+    '{\n\t"hooks": {\n\t\t"One": [\n\t\t\t{"x": 1}, // mine\n\t\t],\n\t}, /* all */\n}\n',
+    '// first\n{"hooks": {"One": [ {"x": 1} ] } // end\n}',
+    '{\n  "hooks": {\n    "One": [\n      {"x": [1, 2]}\n    ]\n  },\n  "mcpServers": {"other": {"command": "agentfsd.py"}}\n}',
+    '{"a": "// no comment, \\" {", "b": [1, 2.5e3, null, true]}',
+]  # fmt: skip
+_COMMENTS = ["// yes", "// mine", "/* all */", "// first", "// end"]
+_OURS = {"hooks": [{"type": "command", "command": "agentfsd hook x"}]}
+
+
+def _additions(path: str = "") -> JsonAdditions:
+    def is_ours(value: Any) -> bool:
+        return bool(value == _OURS) or bool(value == {"command": "agentfsd"})
+
+    hooks = [JsonEntry(("hooks", name), _OURS, True, is_ours) for name in ("One", "Two")]
+    return JsonAdditions(path, (*hooks, JsonEntry(("mcpServers", "agentfsd"), {"command": "agentfsd"}, False, is_ours)))
+
+
+@pytest.mark.parametrize("text", _FORMS)
+def test_json_keeps_its_form(text: str) -> None:
+    before = Document(text).root.value
+    made = _additions().added(text)
+    after = Document(made.text).root.value
+    assert made.taken_back() == text
+    assert [note for note in _COMMENTS if (note in text) != (note in made.text)] == []
+    assert after["hooks"]["One"] == [*before.get("hooks", {}).get("One", []), _OURS]
+    assert {key: value for key, value in after.items() if key not in ("hooks", "mcpServers")} == {
+        key: value for key, value in before.items() if key not in ("hooks", "mcpServers")
+    }
+    assert _additions().added(made.text).text == made.text
+    edited = Document(_additions().without(made.text)).root.value
+    empty = ({}, [])
+    assert edited == {key: value for key, value in before.items() if not (key in ("hooks", "mcpServers") and value in empty)}
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=4), _JSON, max_size=4), st.sampled_from([None, 1, 2, "\t"]))
+def test_any_json_keeps_its_form(content: dict[str, Any], indent: int | str | None) -> None:
+    text = json.dumps(content, indent=indent)
+    made = _additions().added(text)
+    assert made.taken_back() == text
+    assert json.loads(made.text).items() >= content.items()
+    assert json.loads(_additions().without(made.text)) == content
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"a" 1}', '{"a": }', '{"a": 1} {}', "{'a': 1}", '{"hooks": []}', '{"hooks": {"One": 3}}']
+)
+def test_what_is_no_json_is_left_alone(text: str) -> None:
+    with pytest.raises(NotJson):
+        _additions().added(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# mine\nmodel = 'x'\n", '[mcp_servers.other]\ncommand = "q" # yes', "[[hooks.Stop]]\nx = 1\n"]
+)
+def test_toml_keeps_its_form(text: str) -> None:
+    content = {"mcp_servers": {"agentfsd": {"command": "a b", "args": ["mcp"]}}, "hooks": {"Stop": [{"hooks": [{"timeout": 3}]}]}}
+    made = TomlTables("", content).added(text)
+    assert made.taken_back() == text and made.text.startswith(text)
+    after = tomllib.loads(made.text)
+    assert after["mcp_servers"]["agentfsd"] == content["mcp_servers"]["agentfsd"]
+    assert after["hooks"]["Stop"][-1] == {"hooks": [{"timeout": 3}]}
+    assert TomlTables("", content).is_in(made.text) and not TomlTables("", content).is_in(text)
+    assert tomllib.loads(TomlTables("", content).without(made.text + "\n[later]\n")) == {**tomllib.loads(text), "later": {}}
+
+
+@pytest.mark.parametrize("text", ["mcp_servers = {}\n", 'mcp_servers.agentfsd = "mine"\n', "x = [\n"])
+def test_toml_that_cannot_be_extended_is_left_alone(text: str) -> None:
+    with pytest.raises(NotToml):
+        TomlTables("", {"mcp_servers": {"agentfsd": {"command": "a"}}}).added(text)
+
+
+# -- the command
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory with settings of a person's, in which the command works."""
+    place = tmp_path / "home"
+    for name, text in {
+        ".claude/settings.json": '{"model": "opus",\n "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}]}}',
+        ".claude.json": '{"numStartups": 3}',
+        ".codex/hooks.json": '{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "bell"}]}]}}\n',
+        ".codex/config.toml": '# mine\nmodel = "gpt" # the good one\n',
+        ".gemini/settings.json": '{\n    // the theme\n    "ui": {"theme": "dark"}, // yes\n}\n',
+        ".config/opencode/opencode.jsonc": '{\n  "share": "disabled" // of course\n}\n',
+    }.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    (place / "project").mkdir()
+    monkeypatch.chdir(place / "project")
+    for name in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(place))
+    return place
+
+
+def _all_of(place: Path) -> dict[str, bytes | None]:
+    return {str(path.relative_to(place)): path.read_bytes() if path.is_file() else None for path in sorted(place.rglob("*"))}
+
+
+@pytest.mark.parametrize("harness", HARNESSES)
+@pytest.mark.parametrize("options", [[], ["--mcp"], ["--project", "--mcp"]])
+def test_removing_leaves_everything_as_it_was(home: Path, harness: str, options: list[str]) -> None:
+    before = _all_of(home)
+    said = agentfsd("agent", "install", harness, *options).stdout
+    after = _all_of(home)
+    changed = {name for name in after if after[name] != before.get(name) and after[name] is not None}
+    assert changed == {os.path.relpath(line.removeprefix("added to "), home) for line in said.splitlines()}
+    assert agentfsd("agent", "install", harness, *options).stdout.count("already in ") == len(changed)
+    assert _all_of(home) == after
+    listed = json.loads(agentfsd("agent", "list", "--json").stdout)
+    scope = "project" if "--project" in options else "user"
+    assert [each["agent"] for each in listed if each["state"] == "installed" and each["for"] == scope] == [harness]
+    agentfsd("agent", "remove", harness, *[option for option in options if option == "--project"])
+    assert _all_of(home) == before
+    assert "nothing of agentfsd" in agentfsd("agent", "remove", harness).stderr
+
+
+@pytest.mark.parametrize("harness", HARNESSES)
+def test_a_file_that_was_edited_since_loses_only_what_is_ours(home: Path, harness: str) -> None:
+    files = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "gemini": ".gemini/settings.json"}
+    agentfsd("agent", "install", harness, "--mcp")
+    if harness == "opencode":
+        config = home / ".config/opencode/opencode.jsonc"
+        config.write_text(config.read_text().replace("disabled", "manual"))
+        agentfsd("agent", "remove", harness)
+        assert config.read_text() == '{\n  "share": "manual" // of course\n}\n'
+        return
+    path = home / files[harness]
+    before = {"claude-code": '"opus"', "codex": '"bell"', "gemini": '"dark"'}[harness]
+    path.write_text(path.read_text().replace(before, '"changed"'))
+    said = agentfsd("agent", "remove", harness).stdout
+    assert "the rest stays as it was edited" in said
+    assert "agentfsd" not in path.read_text()
+    assert (
+        Document(path.read_text()).root.value
+        == {
+            "claude-code": {"model": "changed", "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}]}},
+            "codex": {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "changed"}]}]}},
+            "gemini": {"ui": {"theme": "changed"}},
+        }[harness]
+    )
+
+
+def test_codex_hooks_in_its_toml_stay_there(home: Path) -> None:
+    (home / ".codex/hooks.json").unlink()
+    config = home / ".codex/config.toml"
+    config.write_text('model = "x"\n\n[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ntype = "command"\ncommand = "bell"\n')
+    before = _all_of(home)
+    agentfsd("agent", "install", "codex")
+    assert not (home / ".codex/hooks.json").exists()
+    (group,) = tomllib.loads(config.read_text())["hooks"]["PreToolUse"]
+    assert group["hooks"][0]["command"].endswith("agentfsd hook before-tool --for codex")
+    agentfsd("agent", "remove", "codex")
+    assert _all_of(home) == before
+
+
+def test_mode_and_symlinks_stay(home: Path) -> None:
+    path, kept = home / ".claude/settings.json", home / "dotfiles.json"
+    path.rename(kept)
+    kept.chmod(0o600)
+    path.symlink_to(kept)
+    agentfsd("agent", "install", "claude-code")
+    assert path.is_symlink() and "agentfsd hook" in kept.read_text()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+def test_settings_that_cannot_be_read_are_left_alone(home: Path) -> None:
+    path = home / ".gemini/settings.json"
+    path.write_text('{"ui": ')
+    done = agentfsd("agent", "install", "gemini", check=False)
+    assert done.returncode == 1 and "cannot be changed" in done.stderr and path.read_text() == '{"ui": '
+    assert "unreadable" in agentfsd("agent", "list").stdout
+    assert "cannot be read" in agentfsd("agent", "doctor", "gemini", check=False).stdout
+
+
+def test_an_older_version_is_brought_up_to_date(home: Path) -> None:
+    path = home / ".claude/settings.json"
+    before = path.read_text()
+    agentfsd("agent", "install", "claude-code")
+    path.write_text(re.sub(r"/\S*/agentfsd hook", "/old/agentfsd hook", path.read_text()))
+    assert "outdated" in agentfsd("agent", "list").stdout
+    assert agentfsd("agent", "install", "claude-code").stdout.startswith("brought up to date in ")
+    assert "/old/" not in path.read_text()
+    agentfsd("agent", "remove", "claude-code")
+    assert json.loads(path.read_text()) == json.loads(before)
+
+
+def test_a_dry_run_changes_nothing(home: Path) -> None:
+    before = _all_of(home)
+    assert "added to " in agentfsd("agent", "install", "codex", "--mcp", "--dry-run").stdout
+    assert _all_of(home) == before
+
+
+def test_the_plugin_of_claude_code(home: Path) -> None:
+    before = _all_of(home)
+    agentfsd("agent", "install", "claude-code", "--plugin", str(home / "plugins/ours"), "--mcp")
+    place = home / "plugins/ours"
+    assert json.loads((place / ".claude-plugin/plugin.json").read_text())["name"] == "agentfsd"
+    hooks = json.loads((place / "hooks/hooks.json").read_text())["hooks"]
+    assert {"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "SessionEnd"} <= hooks.keys()
+    command = hooks["PreToolUse"][0]["hooks"][0]["command"]
+    assert os.access(command.split()[0], os.X_OK) and command.endswith("hook before-tool --for claude-code")
+    assert (place / "commands/rewind.md").read_text().startswith("---\ndescription: ")
+    assert json.loads((place / ".mcp.json").read_text())["mcpServers"]["agentfsd"]["args"] == ["mcp"]
+    agentfsd("agent", "remove", "claude-code", "--plugin", str(place))
+    assert _all_of(home) == before
+    done = agentfsd("agent", "install", "codex", "--plugin", str(place), check=False)
+    assert done.returncode == 1 and "claude-code alone" in done.stderr
+
+
+def test_a_project_without_agentfsd_notices_nothing(home: Path) -> None:
+    agentfsd("agent", "install", "gemini", "--project")
+    hooks = json.loads((home / "project/.gemini/settings.json").read_text())["hooks"]
+    command = hooks["BeforeTool"][0]["hooks"][0]["command"]
+    for shell in ("sh", "bash"):
+        assert os.system(f"PATH=/usr/bin:/bin {shell} -c '{command}' </dev/null") == 0
+
+
+def test_the_doctor(home: Path) -> None:
+    agentfsd("agent", "install", "gemini")
+    (home / "bin").mkdir()
+    (home / "bin/gemini").write_text("#!/bin/sh\n")
+    (home / "bin/gemini").chmod(0o755)
+    path = os.environ["PATH"]
+    done = agentfsd("agent", "doctor", "gemini", "--json", env={**os.environ, "PATH": f"{home}/bin:{path}"})
+    found = json.loads(done.stdout)
+    assert all(each["ok"] for each in found)
+    assert any("a hook is answered in" in each["what"] for each in found)
+    settings = home / ".gemini/settings.json"
+    settings.write_text(settings.read_text().replace('"ui"', '"hooksConfig": {"enabled": false}, "ui"'))
+    done = agentfsd("agent", "doctor", "gemini", check=False)
+    assert done.returncode == 1 and "switched off" in done.stdout
