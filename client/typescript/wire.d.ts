@@ -1088,6 +1088,29 @@ export interface RunsReply {
   runs: RecordedRun[];
 }
 
+/**
+ * A moment of an agent's session: before a prompt (`call` is 0), or before a call of a tool.
+ *
+ * `session` and `key` are the harness's names for the session and the call, `agent` is the harness. `turn` counts the
+ * prompts, `call` the calls within a turn. `title` is the beginning of what was asked. `snapshot` (its id is
+ * `snapshot_id`) holds the state of `branch` at that moment. `replaced`: a restore or an undo had replaced the branch's
+ * files since the step before.
+ */
+export interface SessionStep {
+  id: number;
+  session: string;
+  agent: string;
+  branch: string;
+  turn: number;
+  call: number;
+  key: string;
+  title: string;
+  created_ns: number;
+  snapshot: string;
+  snapshot_id: string;
+  replaced: boolean;
+}
+
 /** Ask the daemon to unmount and end; with *force* even while the mount is in use. */
 export interface Shutdown {
   op: "shutdown";
@@ -1202,6 +1225,74 @@ export interface StatusReply {
   damage: string[];
   restarts: string;
   succeeds: number;
+}
+
+/**
+ * Ask what has changed in a branch since a step of a session.
+ *
+ * The step is that with `key`, or the session's last one. At most `most` changes are listed, deleted paths first. The files
+ * of git's databases are left out.
+ */
+export interface StepChanges {
+  op: "step.changes";
+  version?: number;
+  session: string;
+  branch?: string | null;
+  key?: string;
+  most?: number;
+}
+
+/**
+ * What has changed since `step`: the number of all changes by status, as in Change, and some of them. `replaced`: a
+ * restore or an undo has replaced the branch's files since the step before that.
+ */
+export interface StepChangesReply {
+  op: "step.changes.ok";
+  step: SessionStep;
+  counts: Record<string, number>;
+  changes: Change[];
+  replaced: boolean;
+}
+
+/**
+ * Ask for the steps of sessions, oldest first. `branch` None: of all branches; for a bound caller of its own. `session`
+ * "": of all sessions.
+ */
+export interface StepList {
+  op: "step.list";
+  version?: number;
+  branch?: string | null;
+  session?: string;
+}
+
+/** The step that was noted. `is_new`: its snapshot was taken for it. */
+export interface StepReply {
+  op: "step";
+  step: SessionStep;
+  is_new: boolean;
+}
+
+/**
+ * Note a step of a session, with a snapshot of the branch's state.
+ *
+ * If the branch has not changed since its newest snapshot, that one is taken. `session` and `key` are the harness's names
+ * for the session and for the call of a tool, `agent` is the harness. `prompt`: a new turn begins; else a tool is called.
+ * `title`: what is asked, in a few words.
+ */
+export interface StepTake {
+  op: "step.take";
+  version?: number;
+  session: string;
+  branch?: string | null;
+  agent?: string;
+  prompt?: boolean;
+  key?: string;
+  title?: string;
+}
+
+export interface StepsReply {
+  op: "steps";
+  steps: SessionStep[];
 }
 
 /** Make the temporary branches and snapshots of this conversation permanent. */
@@ -1326,6 +1417,9 @@ export interface Exchanges {
   "snapshot.list": { request: SnapshotList; reply: SnapshotsReply };
   "snapshot.show": { request: SnapshotShow; reply: SnapshotReply };
   "status": { request: Status; reply: StatusReply };
+  "step.changes": { request: StepChanges; reply: StepChangesReply };
+  "step.list": { request: StepList; reply: StepsReply };
+  "step.take": { request: StepTake; reply: StepReply };
   "temporary.keep": { request: TemporaryKeep; reply: Done };
   "top": { request: Top; reply: TopReply };
   "undo": { request: Undo; reply: UndoLogReply };

@@ -30,6 +30,8 @@ export const REPEATABLE = new Set([
   "snapshot.list",
   "snapshot.show",
   "status",
+  "step.changes",
+  "step.list",
   "top",
   "undo.list",
   "view.leave",
