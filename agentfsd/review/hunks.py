@@ -203,6 +203,11 @@ def _reversed(file: wire.PickedFile) -> wire.PickedFile:
     )  # fmt: skip
 
 
+def may_be_directory(patch: wire.FilePatch) -> bool:
+    """Tell whether a patch is about attributes of something that git does not store: its path may mean all that lies below it."""
+    return patch.status not in ("A", "D") and not patch.old_mode and not patch.new_mode
+
+
 def joined(picks: Iterable[Picks]) -> Picks:
     """Return several picks as one."""
     paths, files = list[bytes](), list[wire.PickedFile]()

@@ -15,7 +15,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
 from agentfs_files.remote_files import RemoteFiles
 from agentfsd.domain_errors import Refusal, invalid
-from agentfsd.review.hunks import WHOLE_FILE, ChangedFile, Hunk, Picks, joined
+from agentfsd.review.hunks import WHOLE_FILE, ChangedFile, Hunk, Picks, joined, may_be_directory
 from agentfsd.web.diff_rows import MAX_LINES, Row, heading, hunks_of, notes_of
 from agentfsd.web.display_text import key, path_of, plural, visible
 
@@ -79,7 +79,7 @@ def reviewed(client: ControlClient, branch: str, paths: Sequence[str], *, is_ope
     files: list[ReviewedFile] = []
     for path in paths:
         patch = patches.get(_bytes(path))
-        if isinstance(patch, wire.FilePatch) and not _may_be_directory(patch):
+        if isinstance(patch, wire.FilePatch) and not may_be_directory(patch):
             files.append(_reviewed(ChangedFile(patch), is_open=is_open))
         else:
             files.append(_by_path(client, branch, path, patch))
@@ -98,7 +98,7 @@ def picks_of(client: ControlClient, branch: str, chosen: Sequence[Chosen]) -> Pi
 
 
 def _picks(client: ControlClient, branch: str, path: str, chosen: Chosen, patch: wire.FilePatch | str | None) -> Picks:
-    if not isinstance(patch, wire.FilePatch) or _may_be_directory(patch):
+    if not isinstance(patch, wire.FilePatch) or may_be_directory(patch):
         found = _by_path(client, branch, path, patch)
         if found.version != chosen.version or not found.choosable:
             raise _stale(path)
@@ -157,11 +157,6 @@ def _hunk(file: ChangedFile, hunk: Hunk, path: str, *, shows: bool) -> ReviewedH
     if hunk.kind == "whole":
         return ReviewedHunk(kind="whole", head=_WORDS.get(patch.status, "The whole file"), rows=rows)
     return ReviewedHunk(kind="lines", head=heading(file.heading(hunk).decode("utf-8", "surrogateescape")), rows=rows)
-
-
-def _may_be_directory(patch: wire.FilePatch) -> bool:
-    """Tell whether a patch is about attributes of something that git does not store."""
-    return patch.status not in ("A", "D") and not patch.old_mode and not patch.new_mode
 
 
 def _by_path(client: ControlClient, branch: str, path: str, patch: wire.FilePatch | str | None) -> ReviewedFile:

@@ -213,6 +213,17 @@ def test_what_does_not_go_together_is_said(project: Mounted, words: list[str], s
     assert said in done.stderr
 
 
+def test_a_directory_is_not_taken_with_all_that_is_in_it(project: Mounted) -> None:
+    (project.lower / "dir").mkdir()
+    (project.lower / "dir" / "file").write_text("".join(_LINES))
+    project.run("fix", "sh", "-ec", "chmod 700 dir; echo more >> dir/file; echo more >> text", new=True)
+    done = answered(project, "n y", "commit", "fix", "-p")
+    assert "not asked about: dir: mode 0755 -> 0700" in done.stderr
+    assert (project.lower / "dir" / "file").read_text() == "".join(_LINES)
+    assert (project.lower / "text").read_text() == "".join(_LINES) + "more\n"
+    assert (project.lower / "dir").stat().st_mode & 0o777 == 0o755
+
+
 def test_nothing_to_pick(project: Mounted) -> None:
     project.cli("branch create", "fix")
     assert answered(project, "", "commit", "fix", "-p").stdout == "there is nothing to commit\n"

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.cli.output import printing
 from agentfsd.cli.picking import hunk_dialogue
-from agentfsd.review.hunks import WHOLE_FILE, ChangedFile, Picks
+from agentfsd.review.hunks import WHOLE_FILE, ChangedFile, Picks, may_be_directory
 
 
 def from_branch(daemon: ControlClient, branch: str, target: str | None, wanted: Sequence[bytes], verb: str) -> Picks:
@@ -19,7 +20,7 @@ def from_branch(daemon: ControlClient, branch: str, target: str | None, wanted: 
         verb: What is done with them.
     """
     patches = daemon.patches(branch, paths=wanted, own=True, internal=False, context_lines=WHOLE_FILE)
-    files = [ChangedFile(patch) for patch in patches]
+    files = _with_hunks(patches)
     if target is not None:
         left = {patch.path_bytes: patch for patch in daemon.patches(branch, target, wanted, context_lines=WHOLE_FILE)}
         files = [file for file in files if file.path in left]
@@ -31,12 +32,20 @@ def from_branch(daemon: ControlClient, branch: str, target: str | None, wanted: 
 def from_state(daemon: ControlClient, branch: str, ref: str, wanted: Sequence[bytes]) -> Picks:
     """Ask which changes are made to a branch that lead to an earlier state of it."""
     patches = daemon.patches(ref, branch, wanted, internal=False, context_lines=WHOLE_FILE)
-    return _asked([ChangedFile(patch) for patch in patches], "restore")
+    return _asked(_with_hunks(patches), "restore")
 
 
 def to_discard(daemon: ControlClient, branch: str) -> Picks:
     """Ask which changes of a branch are taken back. What is returned leads from the branch to the state that it was made from."""
     return from_branch(daemon, branch, None, (), "discard").reversed()
+
+
+def _with_hunks(patches: Sequence[wire.FilePatch]) -> list[ChangedFile]:
+    """Return the files to ask about. To take a directory's attributes by its path would take all that is in it."""
+    left_out = [patch for patch in patches if may_be_directory(patch)]
+    for patch in left_out:
+        printing.note(f"not asked about: {printing.quoted(patch.path_bytes) or '.'}: {patch.note}")
+    return [ChangedFile(patch) for patch in patches if not may_be_directory(patch)]
 
 
 def _asked(files: list[ChangedFile], verb: str) -> Picks:
