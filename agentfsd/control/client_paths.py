@@ -80,7 +80,7 @@ def requested_picks(request: wire.Restore | wire.Commit | wire.Merge) -> list[Pa
         old_path = path_of(file.old_path, file.raw_old_path)
         lines = tuple(LineReplacement(*msgspec.structs.astuple(each)) for each in file.lines)
         (old_path,) = paths.parse([old_path or path])
-        picks.append(PartialFile(path, old_path, lines, file.mode, file.old_sha256, file.new_sha256))
+        picks.append(PartialFile(path, old_path, lines, file.mode, file.whole, file.old_sha256, file.new_sha256))
     picked.check(picks, paths.parse(requested_paths(request)))
     return picks
 

@@ -126,9 +126,9 @@ def wire_snapshot(info: SnapshotSummary) -> wire.BranchSnapshot:
 def wire_step(step: StepSummary) -> wire.SessionStep:
     """Describe a step of a session."""
     return wire.SessionStep(
-        id=step.id, session=step.session, agent=step.agent, branch=step.branch, turn=step.turn, call=step.call, key=step.key,
-        title=step.title, created_ns=step.created_ns, snapshot=step.snapshot, snapshot_id=step.snapshot_id,
-        replaced=step.replaced,
+        id=step.id, session=step.session, agent=step.agent, branch=step.branch, branch_id=step.branch_id,
+        turn=step.turn, call=step.call, key=step.key, title=step.title, created_ns=step.created_ns, snapshot=step.snapshot,
+        snapshot_id=step.snapshot_id, replaced=step.replaced,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from agentfsd.metadata.rows import BranchRow, SnapshotRow, StepRow
 from agentfsd.types import StepSummary
 
 _CALLS_OF_ONE_STATE = 64  # steps that are kept of calls in one turn between which nothing changed
+_STEPS_OF_ONE_STATE = 500  # of all sessions and turns
 _RESTORE = "restore"  # the kind of such an operation in the undo log
 
 
@@ -80,10 +81,12 @@ class SessionSteps:
         return next((row for row in reversed(self._state.steps.values()) if row.session == session), None)
 
     def _newest_of(self, branch: BranchRow, layer: int) -> SnapshotRow | None:
-        """Return the newest snapshot of the branch that holds the state of a sealed layer, unless it is temporary."""
-        state = self._state
-        rows = (row for row in state.snapshots.values() if row.layer == layer and row.branch_id == branch.id)
-        return max((row for row in rows if row.id not in state.temporary), default=None)
+        """Return the newest snapshot that was taken for a step and holds the state of a sealed layer of the branch.
+
+        Others have rules of their own for how long they stay: an agent may delete those that it took itself.
+        """
+        rows = (row for row in self._state.snapshots.values() if row.layer == layer and row.branch_id == branch.id)
+        return max((row for row in rows if row.kind == STEP), default=None)
 
     def _last_restore(self, branch: BranchRow) -> int:
         rows = self._state.undo_rows.values()
@@ -91,8 +94,9 @@ class SessionSteps:
 
     def _was_replaced(self, session: str, branch: BranchRow, restores: int) -> bool:
         """Return whether the branch's files were restored, or a restore undone, since the session's last step."""
-        last = self._last(session)
-        if last is None or last.branch_id != branch.id or restores == last.restores:
+        own = (row for row in reversed(self._state.steps.values()) if row.session == session and row.branch_id == branch.id)
+        last = next(own, None)
+        if last is None or restores == last.restores:
             return False
         if restores > last.restores:
             return True
@@ -100,12 +104,10 @@ class SessionSteps:
         return not oldest or oldest <= last.restores  # else that entry of the log is gone because it was old
 
     def _surplus(self, row: StepRow) -> list[StepRow]:
-        same = [
-            old
-            for old in self._state.steps.values()
-            if old.snapshot == row.snapshot and old.session == row.session and old.turn == row.turn and old.call and row.call
-        ]
-        return same[: max(0, len(same) + 1 - _CALLS_OF_ONE_STATE)]
+        """Return the oldest steps of the same state that are too many with a new one."""
+        same = [old for old in self._state.steps.values() if old.snapshot == row.snapshot]
+        calls = [old for old in same if old.session == row.session and old.turn == row.turn and old.call and row.call]
+        return calls[: max(0, len(calls) + 1 - _CALLS_OF_ONE_STATE)] or same[: max(0, len(same) + 1 - _STEPS_OF_ONE_STATE)]
 
     # -- looking
 

@@ -127,6 +127,16 @@ def plan(
     return planner.plan
 
 
+def dragged_along(plan: Plan, wanted: tuple[bytes, ...]) -> list[PathConflict]:
+    """Return what a commit of hunks would change beyond the paths that were chosen, because a directory above was renamed."""
+    above = {directory for path in wanted for directory in directories_above(path)}
+    return [
+        PathConflict(change.path, "picked", "a renamed directory has it, too: choose it as well, or commit without -p")
+        for change in plan.listed.changes
+        if change.status in ("A", "M") and change.path not in above and not touches(wanted, change.path, change.old_path)
+    ]
+
+
 def _keep_ignored(overlay: Overlay, tree: Tree, plan: Plan) -> Generator[tuple[int, int, str], None, None]:
     """Leave alone what git ignores on both sides, and somebody has changed or made in the lower, too."""
     paths = [conflict.path for conflict in plan.conflicts if conflict.kind in _IGNORABLE]

@@ -160,7 +160,7 @@ def _attempt(
         since, sources = TargetSince(overlay.trees, held), _Sources(overlay, ids, held, wanted, picks)
         for source in ids:
             name, theirs = overlay.refs.find(source).name, sources.tree(source)
-            base_layer = overlay.layers.common([seen, *(layer for _, layer in merged)], theirs.head)
+            base_layer = sources.base_layer(source, [seen, *(layer for _, layer in merged)])
             known = base_layer == theirs.head
             if known and (wanted or not (yield from _has_moved_refs(overlay, since, base_layer, now, theirs, rules))):
                 continue
@@ -227,6 +227,12 @@ class _Sources:
                 tree = self._held.enter_context(picked.applied(trees, tree, made))
             self._trees[source] = tree
         return self._trees[source]
+
+    def base_layer(self, source: str, merged: list[int]) -> int:
+        """Return the layer that is the base of the merge. From what a source was made from, the picked lines alone differ."""
+        if self._picks:
+            return self._overlay.refs.branch(source).base_layer
+        return self._overlay.layers.common(merged, self.tree(source).head)
 
     def changes(self, source: str, base: Tree) -> SourceChanges:
         """Return what a source has changed since *base*. Some or all of it may have been read already."""

@@ -38,16 +38,18 @@ class PartialFile(NamedTuple):
         path: Its path in the new state.
         old_path: Its path in the old state.
         lines: In the order of the old version, without overlaps.
-        mode: Whether the new mode is taken over, too.
-        old_sha256: Of the old version that was seen, and likewise of the new one.
+        mode: Whether the new mode, owner and extended attributes are taken over, too.
+        whole: The file is taken over as it is.
+        old_sha256: Of the old version that was seen, and likewise of the new one: "" for no file, None for any.
     """
 
     path: bytes
     old_path: bytes
     lines: tuple[LineReplacement, ...]
     mode: bool
-    old_sha256: str
-    new_sha256: str
+    whole: bool
+    old_sha256: str | None
+    new_sha256: str | None
 
 
 class PickedContent(NamedTuple):
@@ -67,28 +69,42 @@ def check(picked: Picks, wanted: Sequence[bytes]) -> None:
         Refusal: ``invalid``.
     """
     for file in picked:
-        if file.path not in wanted:
-            raise invalid(f"lines of {_shown(file.path)} were picked, and its path was not", "name its path as well")
+        for path in (file.path, file.old_path):
+            if path not in wanted:
+                raise invalid(f"lines of {_shown(path)} were picked, and its path was not", "name its path as well")
 
 
 def contents(old: Tree, new: Tree, picked: Picks) -> dict[bytes, PickedContent]:
-    """Return what each file becomes: *old*, with the picked lines and attributes of *new*.
+    """Return what each file becomes: *old*, with the picked lines and attributes of *new*. Files that become *new* are left out.
 
     Raises:
         Refusal: ``picked-stale`` if a file is not what was seen any more; ``invalid`` for lines that it does not have.
     """
     made = {}
     for file in picked:
-        before, after = _file_at(old, file.old_path), _file_at(new, file.path)
-        texts = content_of(before), content_of(after)
-        for text, seen in zip(texts, (file.old_sha256, file.new_sha256), strict=True):
-            if hashlib.sha256(text).hexdigest() != seen:
+        for tree, path, seen in ((old, file.old_path, file.old_sha256), (new, file.path, file.new_sha256)):
+            if seen is not None and _sha256_at(tree, path) != seen:
                 raise _stale(file.path)
-        look = attributes_of(after)
+        if file.whole:
+            continue
+        before, after = _file_at(old, file.old_path), _file_at(new, file.path)
+        texts, look = (content_of(before), content_of(after)), attributes_of(after)
+        content = _assembled(*texts, file)
+        if content == texts[1] and file.mode:
+            continue
         if not file.mode:
-            look = look._replace(mode=attributes_of(before).mode)
-        made[file.path] = PickedContent(_assembled(*texts, file), look)
+            look = attributes_of(before)._replace(atime_ns=look.atime_ns, mtime_ns=look.mtime_ns)
+        made[file.path] = PickedContent(content, look)
     return made
+
+
+def _sha256_at(tree: Tree, path: bytes) -> str:
+    """Return the checksum of a file, in hex; "" if there is no such path, and of what has no content that was seen."""
+    try:
+        inode = tree.walk(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    return hashlib.sha256(content_of(inode)).hexdigest() if inode.is_file else "no file"
 
 
 def _file_at(tree: Tree, path: bytes) -> Inode:

@@ -69,6 +69,7 @@ class ChangedFile:
         self.patch = patch
         self.head, body = _parted(patch.patch)
         self._old, self._new, runs = _versions(body)
+        self._runs = runs or []
         self.hunks = self._found(runs)
 
     @property
@@ -150,18 +151,7 @@ class ChangedFile:
         Raises:
             BadEditError: The old lines are not those of the file any more, or a line has no sign.
         """
-        before, made = list[bytes](), list[bytes]()
-        for line in text.splitlines(keepends=True):
-            if line.startswith((b"#", b"@@")):
-                continue
-            if line.startswith(b"\\"):
-                made[-1:] = [made[-1].rstrip(b"\n")] if made else []
-                continue
-            if line[:1] not in (b" ", b"-", b"+", b"\n"):
-                raise BadEditError("each line begins with a space, - or +")
-            content = line[1:] if line != b"\n" else line
-            before += [content] if line[:1] != b"+" else []
-            made += [content] if line[:1] != b"-" else []
+        before, made = _edited_sides(text)
         first, last = hunk.runs[0], hunk.runs[-1]
         start = first.old_start - min(_CONTEXT, first.old_start)
         stop = min(last.old_start + last.old_count + _CONTEXT, len(self._old))
@@ -182,14 +172,26 @@ class ChangedFile:
         if not chosen or (self.patch.status == "R" and "rename" not in kinds):
             return Picks([], [])
         paths = [path for path in (self.path, self.patch.old_path_bytes) if path]
-        if "whole" in kinds or (is_all and not any(hunk.edited is not None for hunk in chosen)):
-            return Picks(paths, [])
+        if "whole" in kinds:
+            return Picks(paths, self._whole())
+        if is_all and not any(hunk.edited is not None for hunk in chosen):
+            chosen = [Hunk("lines", tuple(self._runs))]
         lines = [wire.PickedLines(**run._asdict(), text=hunk.edited) for hunk in chosen for run in hunk.runs]
+        seen = (_sha256(self._old), _sha256(self._new)) if self._runs else (None, None)  # else the patch has no content
         file = wire.PickedFile(
             raw_path=self.path, raw_old_path=self.patch.old_path_bytes, lines=sorted(lines, key=lambda each: each.old_start),
-            mode="mode" in kinds, old_sha256=_sha256(self._old), new_sha256=_sha256(self._new),
+            mode="mode" in kinds or is_all, old_sha256=seen[0], new_sha256=seen[1],
         )  # fmt: skip
         return Picks(paths, [file])
+
+    def _whole(self) -> list[wire.PickedFile]:
+        """Return which content of a whole file was seen, if that is known: not of binary files, symlinks and special files."""
+        status, mode = self.patch.status, self.patch.new_mode
+        if status == "D":
+            return [wire.PickedFile(raw_path=self.path, whole=True, new_sha256="")]
+        if status == "A" and mode and mode != _SYMLINK and self._new and not self.patch.is_binary:
+            return [wire.PickedFile(raw_path=self.path, whole=True, new_sha256=_sha256(self._new))]
+        return []
 
 
 def _reversed(file: wire.PickedFile) -> wire.PickedFile:
@@ -199,13 +201,38 @@ def _reversed(file: wire.PickedFile) -> wire.PickedFile:
     ]
     return wire.PickedFile(
         raw_path=file.raw_old_path or file.raw_path, raw_old_path=file.raw_path if file.raw_old_path else b"", lines=lines,
-        mode=file.mode, old_sha256=file.new_sha256, new_sha256=file.old_sha256,
+        mode=file.mode, whole=file.whole, old_sha256=file.new_sha256, new_sha256=file.old_sha256,
     )  # fmt: skip
 
 
+def _edited_sides(text: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the old lines and the new ones of an edited hunk."""
+    before, made = list[bytes](), list[bytes]()
+    sign = b""
+    for line in _lines_of(text):
+        if line.startswith((b"#", b"@@")):
+            continue
+        if line.startswith(b"\\"):  # the line before has no line feed
+            for side in [before] if sign == b"-" else [made] if sign == b"+" else [before, made]:
+                side[-1:] = [side[-1].rstrip(b"\n")] if side else []
+            continue
+        sign = line[:1]
+        if sign not in (b" ", b"-", b"+", b"\n"):
+            raise BadEditError("each line begins with a space, - or +")
+        content = line[1:] if sign != b"\n" else line
+        before += [content] if sign != b"+" else []
+        made += [content] if sign != b"-" else []
+    return before, made
+
+
+def _lines_of(text: bytes) -> list[bytes]:
+    lines = [line + b"\n" for line in text.split(b"\n")]
+    return lines[:-1] if lines[-1] == b"\n" else lines
+
+
 def may_be_directory(patch: wire.FilePatch) -> bool:
-    """Tell whether a patch is about attributes of something that git does not store: its path may mean all that lies below it."""
-    return patch.status not in ("A", "D") and not patch.old_mode and not patch.new_mode
+    """Tell whether one of the two versions is something that git does not store: its path may mean all that lies below it."""
+    return patch.status not in ("A", "D") and not (patch.old_mode and patch.new_mode)
 
 
 def joined(picks: Iterable[Picks]) -> Picks:

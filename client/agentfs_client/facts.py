@@ -113,14 +113,15 @@ class SessionStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     ``session`` and ``key`` are the harness's names for the session and the call, ``agent`` is the harness. ``turn`` counts the
     prompts, ``call`` the calls within a turn. ``title`` is the beginning of what was asked. ``snapshot`` (its id is
-    ``snapshot_id``) holds the state of ``branch`` at that moment. ``replaced``: a restore or an undo had replaced the branch's
-    files since the step before.
+    ``snapshot_id``) holds the state of ``branch`` (``branch_id``) at that moment. ``replaced``: a restore or an undo had replaced
+    the branch's files since the step before.
     """
 
     id: int
     session: str
     agent: str
     branch: str
+    branch_id: str
     turn: int
     call: int
     key: str

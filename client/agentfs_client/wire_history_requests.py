@@ -77,8 +77,9 @@ class PickedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The only changes of a file that a request takes over: lines, in order, and with ``mode`` the file's new mode.
 
     The request names its path as well. ``old_sha256`` and ``new_sha256``, in hex, are those of the versions that the caller has
-    compared: if the file has another content by now, the request is refused with ``picked-stale``. ``old_path`` is the path of a
-    renamed file in the old state; empty for the same path.
+    compared: if the file has another content by now, the request is refused with ``picked-stale``; "" stands for no file, None
+    for any. ``old_path`` is the path of a renamed file in the old state; empty for the same path. ``whole``: the file is taken
+    over as it is, if it is what was seen.
     """
 
     path: str = ""
@@ -87,8 +88,9 @@ class PickedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     raw_old_path: bytes = b""
     lines: list[PickedLines] = []
     mode: bool = False
-    old_sha256: str
-    new_sha256: str
+    whole: bool = False
+    old_sha256: str | None = None
+    new_sha256: str | None = None
 
 
 class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):

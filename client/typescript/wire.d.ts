@@ -816,8 +816,9 @@ export interface PendingCommit {
  * The only changes of a file that a request takes over: lines, in order, and with `mode` the file's new mode.
  *
  * The request names its path as well. `old_sha256` and `new_sha256`, in hex, are those of the versions that the caller has
- * compared: if the file has another content by now, the request is refused with `picked-stale`. `old_path` is the path of a
- * renamed file in the old state; empty for the same path.
+ * compared: if the file has another content by now, the request is refused with `picked-stale`; "" stands for no file, None
+ * for any. `old_path` is the path of a renamed file in the old state; empty for the same path. `whole`: the file is taken
+ * over as it is, if it is what was seen.
  */
 export interface PickedFile {
   path: string;
@@ -826,8 +827,9 @@ export interface PickedFile {
   raw_old_path: string;
   lines: PickedLines[];
   mode: boolean;
-  old_sha256: string;
-  new_sha256: string;
+  whole: boolean;
+  old_sha256: string | null;
+  new_sha256: string | null;
 }
 
 /** Lines of a file's old version that lines of its new version replace, or `text`. Lines count from 0. */
@@ -1093,14 +1095,15 @@ export interface RunsReply {
  *
  * `session` and `key` are the harness's names for the session and the call, `agent` is the harness. `turn` counts the
  * prompts, `call` the calls within a turn. `title` is the beginning of what was asked. `snapshot` (its id is
- * `snapshot_id`) holds the state of `branch` at that moment. `replaced`: a restore or an undo had replaced the branch's
- * files since the step before.
+ * `snapshot_id`) holds the state of `branch` (`branch_id`) at that moment. `replaced`: a restore or an undo had replaced
+ * the branch's files since the step before.
  */
 export interface SessionStep {
   id: number;
   session: string;
   agent: string;
   branch: string;
+  branch_id: string;
   turn: number;
   call: number;
   key: string;

@@ -224,6 +224,64 @@ def test_a_directory_is_not_taken_with_all_that_is_in_it(project: Mounted) -> No
     assert (project.lower / "dir").stat().st_mode & 0o777 == 0o755
 
 
+def test_lines_of_the_target_stay_after_a_merge_of_the_whole(project: Mounted) -> None:
+    project.run("fix", "sh", "-ec", "sed -i s/^line.3$/three/ text", new=True)
+    project.cli("merge", "fix", "main")
+    project.run("fix", "sh", "-ec", "sed -i -e s/^line.20$/twenty/ -e s/^line.38$/last/ text")
+    answered(project, "y n", "merge", "-p", "fix", "main")
+    assert (project.subtree("main") / "text").read_text() == changed(l3="three\n", l20="twenty\n")
+
+
+def test_what_is_written_after_it_was_shown_is_not_committed_with_a_whole_file(project: Mounted) -> None:
+    for name, script, answers in (("new", "echo seen > new", "y"), ("text", "sed -i s/^line.3$/three/ text", "a")):
+        branch = f"fix-{name}"
+        project.run(branch, "sh", "-ec", script, new=True)
+        asking = subprocess.Popen(
+            [*AGENTFSD, "commit", "-m", str(project.path), branch, "-p"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert asking.stdin is not None
+        assert asking.stdout is not None
+        while not asking.stdout.readline().startswith(("+seen", "+three")):
+            pass
+        project.run(branch, "sh", "-ec", f"echo unseen >> {name}")
+        _, told = asking.communicate(f"{answers}\n")
+        assert f"{name} was changed since its lines were picked" in told
+        assert not (project.lower / "new").exists()
+        assert (project.lower / "text").read_text() == "".join(_LINES)
+
+
+def test_a_renamed_directory_does_not_take_refused_lines_along(project: Mounted) -> None:
+    (project.lower / "old").mkdir()
+    for name in "ag":
+        (project.lower / "old" / name).write_text("".join(_LINES))
+    project.run(
+        "fix", "sh", "-ec", "mv old new; for f in new/a new/g; do printf LINE | dd of=$f bs=1 conv=notrunc; done", new=True
+    )
+    done = answered(project, "y n", "commit", "fix", "-p")
+    assert done.returncode == 1
+    assert "new/g  a renamed directory has it, too" in done.stdout
+    assert sorted(os.listdir(project.lower / "old")) == ["a", "g"]
+    assert answered(project, "y y", "commit", "fix", "-p").returncode == 0
+    assert (project.lower / "new" / "g").read_text() == "LINE" + "".join(_LINES)[4:]
+
+
+def test_a_file_that_became_a_directory_is_not_asked_about(project: Mounted) -> None:
+    project.run("fix", "sh", "-ec", "rm gone; mkdir gone; echo a > gone/a; echo b > gone/b; echo more >> text", new=True)
+    done = answered(project, "q", "commit", "fix", "-p")
+    assert "not asked about: gone" in done.stderr
+
+
+def test_an_edit_of_the_last_line_keeps_the_lines_apart(project: Mounted, tmp_path: Path) -> None:
+    (project.lower / "short").write_bytes(b"one\r\nlast")
+    project.run("fix", "sh", "-ec", "printf 'one\\r\\nLAST\\n' > short", new=True)
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i s/^+LAST/+Last/ "$1"\n')
+    editor.chmod(0o755)
+    answered(project, "e", "commit", "fix", "-p", EDITOR=str(editor), VISUAL=str(editor))
+    assert (project.lower / "short").read_bytes() == b"one\r\nLast\n"
+
+
 def test_nothing_to_pick(project: Mounted) -> None:
     project.cli("branch create", "fix")
     assert answered(project, "", "commit", "fix", "-p").stdout == "there is nothing to commit\n"

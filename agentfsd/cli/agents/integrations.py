@@ -86,9 +86,14 @@ def _own_path() -> str:
     return called if os.path.basename(called) == _NAME and os.access(called, os.X_OK) else beside
 
 
-def _is_our_hook(value: Any) -> bool:
+def _is_our_group(value: Any) -> bool:
+    """Tell whether a matcher's group has our hook alone. A person may have added others to it."""
     hooks = value.get("hooks") if isinstance(value, dict) else None
-    return isinstance(hooks, list) and any(isinstance(each, dict) and _calls_us(each.get("command")) for each in hooks)
+    return isinstance(hooks, list) and bool(hooks) and all(map(_is_our_hook, hooks))
+
+
+def _is_our_hook(value: Any) -> bool:
+    return isinstance(value, dict) and _calls_us(value.get("command"))
 
 
 def _calls_us(command: Any) -> bool:
@@ -117,7 +122,10 @@ def hook_groups(harness: str, place: InstallPlace) -> list[tuple[str, dict[str, 
 
 
 def _hooks(path: str, harness: str, place: InstallPlace) -> JsonAdditions:
-    entries = [JsonEntry(("hooks", name), group, True, _is_our_hook) for name, group in hook_groups(harness, place)]
+    entries = [
+        JsonEntry(("hooks", name), group, True, _is_our_group, ("hooks", _is_our_hook))
+        for name, group in hook_groups(harness, place)
+    ]
     return JsonAdditions(path, tuple(entries))
 
 

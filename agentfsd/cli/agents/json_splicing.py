@@ -99,10 +99,12 @@ class Document:
                 node.elements.append(self._value())
                 value.append(node.elements[-1].value)
                 continue
-            if kind != "text" or self.text[self._marks[self._at + 1][1]] != ":":
+            following = self._marks[self._at + 1] if self._at + 1 < len(self._marks) else None
+            if kind != "text" or following is None or self.text[following[1]] != ":":
                 raise NotJson(f"unexpected {word} at {_place(self.text, at)}")
-            self._at += 2
-            key, inner = json.loads(word), self._value()
+            key = self._value().value
+            self._at += 1
+            inner = self._value()
             node.members[key] = KeyedValue(at, inner.end, inner)
             value[key] = inner.value
 

@@ -52,7 +52,7 @@ def join(said: HookInput) -> JoinedSession | None:
     if not said.session:
         raise HookFailed("the harness does not say which session it is")
     name = _make_branch(socket, said)
-    harness = _harness()
+    harness = _harness(root)
     ask(socket, {"op": "branch.bind", "pid": harness, "branch": name})
     for pid in _descendants(harness, spared=os.getpid()):
         _ask_leniently(socket, {"op": "branch.bind", "pid": pid, "branch": name})  # it may have ended
@@ -97,12 +97,22 @@ def _make_branch(socket: str, said: HookInput) -> str:
     raise HookFailed(f"branch {name} belongs to another session")
 
 
-def _harness() -> int:
-    """Return the process that has called the hook: the parent, unless that is a shell which was started only for this command."""
+def _harness(root: str) -> int:
+    """Return the process that has called the hook: the parent, unless that is a shell which was started only for this command.
+
+    If the harness has just ended, the parent is whoever adopts orphans, such as the user's service manager. That one is not to be
+    bound: it is in another session, and not in the workspace.
+    """
     pid = os.getppid()
     while _is_shell_for_a_command(pid):
         pid = _parent(pid)
-    if pid <= 1:
+    try:
+        is_ours = pid > 1 and (
+            os.getsid(pid) == os.getsid(0) or (os.readlink(f"/proc/{pid}/cwd") + "/").startswith(root.rstrip("/") + "/")
+        )
+    except OSError:
+        is_ours = False
+    if not is_ours:
         raise HookFailed("the process that called the hook has ended")
     return pid
 

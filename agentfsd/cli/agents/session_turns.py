@@ -75,7 +75,7 @@ def choose(found: Sequence[SteppedSession], named: str | None) -> SteppedSession
 def since(daemon: ControlClient, step: wire.SessionStep) -> Counter[str]:
     """Count what has changed in a branch since a step, by status. Empty if the branch is gone."""
     try:
-        return Counter(change.status for change in daemon.changes(step.branch, step.snapshot_id).changes)
+        return Counter(change.status for change in daemon.changes(step.branch_id, step.snapshot_id).changes)
     except NotFoundError:
         return Counter()
 

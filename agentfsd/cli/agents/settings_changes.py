@@ -64,12 +64,14 @@ class JsonEntry:
         value: The value.
         to_array: It becomes an element of the array there.
         is_ours: Recognizes such a value, of any version.
+        within: The key of an array in other elements, and what recognizes ours in it.
     """
 
     keys: tuple[str, ...]
     value: Any
     to_array: bool
     is_ours: _IsOurs
+    within: tuple[str, _IsOurs] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +175,19 @@ def _find(root: Node, entry: JsonEntry) -> tuple[Node | KeyedValue, Node] | None
     """Return what is ours at an entry's place, and what holds it."""
     if entry.to_array:
         within = _at(root, entry.keys)
-        ours = [each for each in within.elements if entry.is_ours(each.value)] if within is not None else []
-        return (ours[0], within) if within is not None and ours else None
+        elements = within.elements if within is not None else []
+        ours = next((each for each in elements if entry.is_ours(each.value)), None)
+        return (ours, within) if within is not None and ours is not None else _find_within(elements, entry)
     within = _at(root, entry.keys[:-1])
     member = within.members.get(entry.keys[-1]) if within is not None else None
     return (member, within) if within is not None and member is not None and entry.is_ours(member.node.value) else None
+
+
+def _find_within(elements: Sequence[Node], entry: JsonEntry) -> tuple[Node, Node] | None:
+    """Return what is ours among what others have in elements of an array, and the array that holds it."""
+    key, is_ours = entry.within or ("", lambda value: False)
+    arrays = [each.members[key].node for each in elements if key in each.members]
+    return next(((part, array) for array in arrays for part in array.elements if is_ours(part.value)), None)
 
 
 def _without_empty(text: str, keys: Sequence[str]) -> str:

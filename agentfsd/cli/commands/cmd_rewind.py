@@ -68,7 +68,7 @@ def rewind(turn: str | None, session: str | None, new: str | None, listing: bool
 def _restore(daemon: ControlClient, step: wire.SessionStep, as_json: bool) -> None:
     counts = session_turns.since(daemon, step)
     try:
-        daemon.restore(step.snapshot_id, step.branch)
+        daemon.restore(step.snapshot_id, step.branch_id)
     except NotFoundError as exc:
         raise Failure(exc.message, "--branch NAME makes a new branch of that state") from exc
     if as_json:

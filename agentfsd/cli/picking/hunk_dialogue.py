@@ -203,21 +203,16 @@ class _Dialogue:
         return sys.stdin.readline().strip()
 
     def _edit(self, entry: _Entry) -> bool:
-        before = entry.file.shown(entry.hunk).decode("utf-8", "surrogateescape")
         try:
-            text = click.edit(before + _EDIT_HELP, extension=".diff")
-        except UnicodeError:
-            printing.say("this hunk is no UTF-8 text: it cannot be edited here")
-            return False
+            text = click.edit(entry.file.shown(entry.hunk) + _EDIT_HELP.encode(), extension=".diff")
         except click.ClickException as exc:
             printing.say(exc.format_message())
             return False
-        made = "".join(line for line in (text or "").splitlines(keepends=True) if not line.startswith("#"))
-        if not made.strip():
+        if not any(line and not line.startswith(b"#") for line in (text or b"").split(b"\n")):
             printing.say("nothing was changed")
             return False
         try:
-            entry.hunk = entry.file.edited(entry.hunk, made.encode("utf-8", "surrogateescape"))
+            entry.hunk = entry.file.edited(entry.hunk, text or b"")
         except BadEditError as exc:
             printing.say(f"the edited hunk does not fit: {exc}")
             return False

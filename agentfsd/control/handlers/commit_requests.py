@@ -1,7 +1,7 @@
 """Requests to commit a branch into its parent or into the real directory, and to end a commit that was interrupted."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 
 import trio
@@ -69,12 +69,14 @@ async def _commit_to_lower(
     rule: commit.Rule = "force" if request.force else "merge" if request.merge else "refuse"
     into, commits = services.info.lower, _lower_commits(services)
     commits.check()
-    with services.overlay.trees.frozen(branch.id) as tree, _picked(services, branch.id, tree, picks) as shown:
+    with services.overlay.trees.frozen(branch.id) as tree, _picked(services, branch.id, tree, picks) as (shown, made):
         for _ in range(_TRIES):
             plan = await drive(
                 commit.plan(services.overlay, shown, wanted, rule, name=branch.name, as_branches=request.as_branches), context
             )
-            plan.same = settling.without_attributes(plan.same, {file.path for file in picks})
+            plan.same = settling.without_attributes(plan.same, made)
+            if picks:
+                plan.conflicts += commit.dragged_along(plan, wanted)
             objects = objects_to_executed(services, allowed=request.hooks)
             plan.conflicts[:0] = objects(services.overlay.trees.side(None), tree, plan.changed)
             if plan.conflicts or request.dry_run or not plan.steps:
@@ -91,13 +93,13 @@ async def _commit_to_lower(
 
 
 @contextmanager
-def _picked(services: Services, branch_id: str, tree: Tree, picks: Picks) -> Iterator[Tree]:
-    """Open the branch's tree as it is to be committed: with only the lines that were picked of some files."""
+def _picked(services: Services, branch_id: str, tree: Tree, picks: Picks) -> Iterator[tuple[Tree, Container[bytes]]]:
+    """Open the branch's tree as it is to be committed, with only the lines that were picked of some files: these are returned."""
     trees = services.overlay.trees
     with trees.made_from(branch_id) as old:
         made = picked.contents(old, tree, picks)
     with picked.applied(trees, tree, made) as shown:
-        yield shown
+        yield shown, made
 
 
 def _as_merged(plan: commit.Plan, how: str, conflicts: list[PathConflict], source: str, into: str) -> Merged:

@@ -28,6 +28,7 @@ from agentfsd.core.undo_log import UndoStep
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import merging, paths
 from agentfsd.history.merge_records import Rules
+from agentfsd.history.picked import Picks
 
 
 @control_operation(
@@ -68,6 +69,7 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
     author, wanted, picks = author_of(context), paths.parse(requested_paths(request)), requested_picks(request)
     await services.flush()
     if context.ruled is not None:
+        _check_picked(picks, context.ruled.rules)
         await _check_restored(services, source.id if source else None, branch.id, wanted, context, context.ruled.rules)
     async with services.standing_still(branch.id, context, changes=True):
         if wanted:
@@ -87,6 +89,13 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
         await services.push()
     await services.settle()
     return wire.Done(message=message)
+
+
+def _check_picked(picks: Picks, rules: RuleSet) -> None:
+    """Refuse lines of files that a rule keeps from the caller: whether they fit would tell what is in the files."""
+    for path in (path for file in picks for path in (file.path, file.old_path)):
+        if rules.verdict_of_path(path) != ALLOW:
+            raise Refusal(errno.EACCES, "ruled", "a rule keeps you from a path of which lines were picked", "name other paths")
 
 
 async def _check_restored(
