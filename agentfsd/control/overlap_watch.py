@@ -1,7 +1,6 @@
 """Keeps the overlaps of branches up to date while the daemon runs, and tells listeners what is new. It sees no request."""
 
 import logging
-import sqlite3
 import time
 from collections.abc import Generator
 
@@ -16,6 +15,8 @@ log = logging.getLogger(__name__)
 _EVERY_S = 0.25
 _SLICE_S, _REST_S = 0.002, 0.004  # of work, and between two slices of it: requests come first
 _LOOK_EVERY = 8  # rounds
+_PAUSE_S = 5.0  # after a failure
+_SHARE = 3  # times as long as a slice took it rests at least: one comparison may take longer than a slice should
 _PATIENCE_S = 0.5  # that a request has for comparisons under way
 
 
@@ -47,8 +48,10 @@ class OverlapWatch:
                 elif not rounds % _LOOK_EVERY:
                     async with self._turn:
                         self._tell(await self._drive(self.overlaps.look_again()))
-            except (OSError, sqlite3.Error) as exc:  # a content that is lost, for example
-                log.debug("overlaps are looked at again later: %s", exc)
+            except Exception as exc:  # noqa: BLE001 - a content that is lost, for example; nothing here may end the daemon
+                log.info("overlaps are looked at anew: %s: %s", type(exc).__name__, exc)
+                self.overlaps.forget()
+                await trio.sleep(_PAUSE_S)
 
     async def catch_up(self) -> bool:
         """Compare what was changed until now. Return False if that takes too long: it goes on in the background."""
@@ -67,10 +70,10 @@ class OverlapWatch:
         """Run steps to their end, a little at a time."""
         try:
             while True:
-                ends = time.monotonic() + _SLICE_S
-                while time.monotonic() < ends:
+                began = time.monotonic()
+                while time.monotonic() < began + _SLICE_S:
                     next(steps)
-                await trio.sleep(0 if self._awaited else _REST_S)
+                await trio.sleep(0 if self._awaited else max(_REST_S, _SHARE * (time.monotonic() - began)))
         except StopIteration as end:
             news: list[News] = end.value
             return news

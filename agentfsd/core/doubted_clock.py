@@ -25,15 +25,22 @@ class DoubtedClock:
 
     def __init__(self, store: Store, newest_ns: int) -> None:
         self._store, self._newest_ns = store, newest_ns
-        self._began_ns = _uptime_ns()
+        self._believed_ns = 0  # the time that was believed last; 0: not by this daemon
+        self._believed_at_ns = _uptime_ns()  # when the clock was last believed, by the time since the computer was started
+        self._leapt_at_ns: int | None = None  # likewise, when it was first seen to be far ahead
 
     def now_ns(self) -> int:
         """Return the time in ns since 1970, as far as it is believed."""
-        now_ns, runs_ns = time.time_ns(), _uptime_ns() - self._began_ns
-        believed_ns = int(self._store.value(_KEY) or 0) or self._newest_ns or now_ns
-        if now_ns - believed_ns > _LEAP_NS and runs_ns < _BELIEVED_AFTER_NS:
-            return min(now_ns, believed_ns + runs_ns)
-        if abs(now_ns - believed_ns) > _HOUR_NS or not self._store.value(_KEY):
+        now_ns, uptime_ns = time.time_ns(), _uptime_ns()
+        believed_ns = self._believed_ns or int(self._store.value(_KEY) or 0) or self._newest_ns or now_ns
+        if now_ns - believed_ns - (uptime_ns - self._believed_at_ns) > _LEAP_NS:
+            if self._leapt_at_ns is None:
+                self._leapt_at_ns = uptime_ns
+            if uptime_ns - self._leapt_at_ns < _BELIEVED_AFTER_NS:
+                return min(now_ns, believed_ns + uptime_ns - self._believed_at_ns)
+        self._leapt_at_ns, self._believed_at_ns = None, uptime_ns
+        self._believed_ns = now_ns
+        if abs(now_ns - int(self._store.value(_KEY) or 0)) > _HOUR_NS:
             with self._store.transaction():
                 self._store.put_value(_KEY, str(now_ns))
         return now_ns

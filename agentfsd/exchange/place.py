@@ -50,10 +50,10 @@ def new_directory(target: str, *, replace: bool) -> Iterator[str]:
     try:
         with _in_use(temporary, or_without_locks=True):
             yield temporary
-        if is_full:
-            syscalls.exchange(temporary, target)
-        else:
-            os.rename(temporary, target)
+            if is_full:
+                syscalls.exchange(temporary, target)
+            else:
+                os.rename(temporary, target)
     finally:
         with undisturbed():
             remove_tree(temporary)

@@ -67,6 +67,12 @@ class Overlaps:
         """Return whether something was changed since the last update()."""
         return self._touched.is_behind
 
+    def forget(self) -> None:
+        """Forget everything: the next update() reads all branches."""
+        self._touched.forget()
+        for known in (self._holders, self._above, self._ignored, self._seen, self.found):
+            known.clear()
+
     def update(self) -> Generator[Progress, None, list[News]]:
         """Compare what was touched since the last time, in steps. Return what is new."""
         touched = yield from self._touched.update()

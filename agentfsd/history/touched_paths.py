@@ -54,6 +54,8 @@ class TouchedPaths:
         self._note_heads(known)
         found = dict[str, set[bytes]]()
         for branch_id in known - self.of.keys():
+            if not self._overlay.refs.exists(branch_id):
+                continue  # it was discarded meanwhile
             self.of[branch_id], self.removed[branch_id] = set(), set()
             yield from self._read(branch_id, self._stored(branch_id), found)
         by_branch = dict[str, list[Touch]]()
@@ -64,6 +66,12 @@ class TouchedPaths:
         for branch_id, touches in by_branch.items():
             yield from self._read(branch_id, iter([touches]), found)
         return found
+
+    def forget(self) -> None:
+        """Forget all branches: the next update() reads them as a whole."""
+        self.of.clear()
+        self.removed.clear()
+        self.gone.clear()
 
     def _forget(self, branch_id: str) -> None:
         self.of.pop(branch_id, None)

@@ -158,9 +158,8 @@ export class FileTransport {
     }
   }
 
-  close() {
-    this.hasEnded = true;
-  }
+  /** Each request opens the control file anew: there is nothing that ends. */
+  close() {}
 }
 
 /** Connects to a path of any length: a long one is reached through a descriptor of its directory. */

@@ -164,6 +164,33 @@ def test_removing_one_keeps_its_commits(repository: Mounted) -> None:
     assert git(again, "status", "--porcelain") == ""
 
 
+def test_commits_of_a_detached_head_get_a_branch(repository: Mounted) -> None:
+    place = add(repository.path, "fix")
+    git(place, "checkout", "-q", "--detach")
+    (place / "text").write_text("two\n")
+    git(place, "commit", "-q", "-a", "-m", "on no branch")
+    commit = git(place, "rev-parse", "HEAD")
+    said = agentfsd("worktree", "remove", "fix", cwd=repository.path).stdout
+    assert f"are in the git branch agentfsd/fix-{commit[:10]}" in said
+    assert git(repository.path, "rev-parse", f"agentfsd/fix-{commit[:10]}") == commit
+
+
+def test_a_path_means_no_branch_of_git(repository: Mounted) -> None:
+    place = add(repository.path, "fix")
+    agentfsd("branch", "rename", "fix", "keep", cwd=repository.path)
+    hook("worktree-remove", {"hook_event_name": "WorktreeRemove", "worktree_path": str(place)}, check=False)
+    assert "keep" in {branch["name"] for branch in repository.json("branch list")}
+
+
+def test_an_index_that_is_a_symlink_is_not_copied(repository: Mounted, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("only for who is outside\n")
+    (repository.path / ".git" / "sharedindex.x").symlink_to(secret)
+    place = add(repository.path, "fix")
+    own = Path(git(place, "rev-parse", "--absolute-git-dir"))
+    assert not (own / "sharedindex.x").exists()
+
+
 def test_a_commit_can_be_checked_out_instead_of_what_is_there(repository: Mounted) -> None:
     (repository.lower / "text").write_text("not committed\n")
     assert git(add(repository.lower, "as-it-is"), "status", "--porcelain") == "M text"

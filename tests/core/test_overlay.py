@@ -76,6 +76,12 @@ def test_clock_that_is_years_ahead_when_the_daemon_starts_deletes_no_young_snaps
         opened.overlay.retention.apply(opened.overlay.default_id)
         return first in {info.id for info in opened.overlay.snapshots.all()}
 
+    restart(clock_days=3, uptime_days=3)
+    assert kept()
+    restart(clock_days=3650, uptime_days=3.01)
+    assert kept()  # a daemon that has run for days doubts it as well
+    restart(clock_days=3, uptime_days=3.02)
+    assert kept()
     for clock_days in (3650, 3650, 1, 3650):  # also when it is wrong twice, and what was taken then is years ahead
         restart(clock_days=clock_days)
         opened.reopen()

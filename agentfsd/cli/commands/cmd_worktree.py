@@ -96,7 +96,8 @@ def remove(which: str, force: bool, keep_branch: bool, named: str | None) -> Non
     """
     place = branch_worktrees.named_by(os.path.abspath(which)) if "/" in which else None
     mount, name = place if place is not None else (named, which)
-    printing.say(branch_worktrees.remove(mount, name, force=force, keep_branch=keep_branch))
+    removed = branch_worktrees.remove(mount, name, force=force, keep_branch=keep_branch, is_path=place is not None)
+    printing.say(removed)
 
 
 def _plain(made: branch_worktrees.Worktree) -> dict[str, object]:

@@ -179,12 +179,12 @@ def listed(named: str | None) -> list[Worktree]:
 
 
 def named_by(path: str) -> tuple[str, str] | None:
-    """Return (mount point, branch) for a path in a branch's view, which need not be there; None for any other path."""
+    """Return (mount point, branch) for the path of a branch's view, which need not be there; None for any other path."""
     before, _, after = os.path.normpath(path).partition(f"/{_VIEWS}/")
-    return (before, after.split("/")[0]) if after else None
+    return (before, after) if after and "/" not in after else None
 
 
-def remove(named: str | None, name: str, *, force: bool, keep_branch: bool) -> str:
+def remove(named: str | None, name: str, *, force: bool, keep_branch: bool, is_path: bool = False) -> str:
     """Remove a worktree: its branch, which undo brings back, and what git has of it. Return a sentence about it.
 
     Args:
@@ -192,19 +192,22 @@ def remove(named: str | None, name: str, *, force: bool, keep_branch: bool) -> s
         name: The branch, or the branch of git that is checked out in it.
         force: Also if something is not committed.
         keep_branch: Keep the branch of git, also if all its commits are in another one.
+        is_path: The name comes from the worktree's path, and is no branch of git.
 
     Raises:
         Failure: It is no worktree, or something is not committed.
     """
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
     with daemon:
-        found = daemon.show_branch(_meant(daemon, name))
+        found = daemon.show_branch(name if is_path else _meant(daemon, name))
         if not found.worktree and git_registration.find(_path(mount, found.name)) is not None:
             raise Failure(f"branch {found.name!r} is no worktree", f"`agentfsd discard {found.name}` deletes a branch")
         path, common = _path(mount, found.name), git_registration.common_of(found.worktree) if found.worktree else ""
         git_branch = git_registration.checked_out(found.worktree)
         if not force and common:
             _check_clean(found.name, path)
+        is_detached = git_registration.detached_commit(found.worktree) != "" if common else False
+        kept = git_registration.keep_detached(common, found.worktree, f"agentfsd/{found.name}") if common else ""
         daemon.discard(found.name)
     said = f"removed worktree {found.name}"
     if found.changed:
@@ -213,7 +216,9 @@ def remove(named: str | None, name: str, *, force: bool, keep_branch: bool) -> s
         objection = git_registration.unregister(common, path)
         if objection:
             raise Failure(f"git still has the worktree {path}: {objection}", f"git worktree unlock {path}; git worktree prune")
-        if git_branch and not keep_branch and not git_registration.delete_merged(common, git_branch):
+        if kept:
+            said += f"; its commits, which no branch had, are in the git branch {kept}"
+        elif git_branch and not (is_detached or keep_branch) and not git_registration.delete_merged(common, git_branch):
             said += f"; its commits are in the git branch {git_branch}"
     return said
 
@@ -252,7 +257,7 @@ def remove_at(path: str) -> str:
         raise Failure(f"{path} is no worktree of agentfsd", "`agentfsd worktree list` shows them")
     try:
         with refusals():
-            return remove(place[0], place[1], force=True, keep_branch=False)
+            return remove(place[0], place[1], force=True, keep_branch=False, is_path=True)
     except Failure as exc:
         gone = isinstance(exc.__cause__, NotFoundError) and exc.__cause__.errno == errno.ENOENT
         if gone and not os.path.lexists(path):

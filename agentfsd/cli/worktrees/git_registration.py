@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from agentfsd.cli.command_base import Failure
 
+_HARMLESS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")  # an agent may have written the files
 _FOREIGN = (  # what git tells its hooks about the repository that runs them
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_PREFIX", "GIT_NAMESPACE",
@@ -93,10 +94,22 @@ def register(repository: WorkingTree, place: str, branch: str, commit: str, reas
 def _copy_index(source: str, target: str) -> None:
     """Copy an index with its times: by them git knows which files it must read again."""
     with os.scandir(source) as entries:
-        names = [entry.name for entry in entries if entry.name == "index" or entry.name.startswith("sharedindex.")]
+        names = [
+            entry.name for entry in entries
+            if (entry.name == "index" or entry.name.startswith("sharedindex.")) and entry.is_file(follow_symlinks=False)
+        ]  # fmt: skip
     for name in names:
         with contextlib.suppress(FileNotFoundError):  # a shared index that git has just replaced
-            shutil.copy2(os.path.join(source, name), os.path.join(target, name))
+            _copy_file(os.path.join(source, name), os.path.join(target, name))
+
+
+def _copy_file(source: str, target: str) -> None:
+    """Copy a file with its times. An agent may have put a symlink in its place: OSError ELOOP."""
+    with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as old, open(target, "wb") as new:
+        shutil.copyfileobj(old, new)
+        new.flush()
+        times = os.fstat(old.fileno())
+        os.utime(new.fileno(), ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def check_out(place: str) -> None:
@@ -117,6 +130,28 @@ def delete_merged(common: str, branch: str) -> bool:
     return _git("/", "--git-dir", common, "branch", "--quiet", "-d", "--", branch).returncode == 0
 
 
+def detached_commit(directory: str) -> str:
+    """Return the commit that a worktree has checked out without a branch; "" if a branch is checked out."""
+    try:
+        with open(os.path.join(directory, "HEAD"), encoding="utf-8", errors="surrogateescape") as file:
+            head = file.read().strip()
+    except OSError:
+        return ""
+    return "" if head.startswith("ref: ") or not head.isalnum() else head
+
+
+def keep_detached(common: str, directory: str, branch: str) -> str:
+    """Give the commits of a detached HEAD a branch if no ref has them. Return the branch; "" if none was needed. Failure."""
+    commit = detached_commit(directory)
+    if not commit or _git("/", "--git-dir", common, "for-each-ref", "--count=1", f"--contains={commit}").stdout.strip():
+        return ""
+    branch = f"{branch}-{commit[:10]}"
+    done = _git("/", "--git-dir", common, "branch", "--", branch, commit)
+    if done.returncode != 0:
+        raise _failed("git cannot keep the commits of this worktree", done)
+    return branch
+
+
 def has_branch(repository: WorkingTree, branch: str) -> bool:
     """Return whether the repository has a branch of that name."""
     return _git(repository.top, "show-ref", "--verify", "--quiet", f"refs/heads/{branch}").returncode == 0
@@ -124,7 +159,7 @@ def has_branch(repository: WorkingTree, branch: str) -> bool:
 
 def uncommitted(place: str) -> list[str]:
     """Return a line of `git status` for each file that is not committed, without ignored ones. Failure."""
-    done = _git(place, "status", "--porcelain", "--untracked-files=normal")
+    done = _git(place, "status", "--porcelain", "--untracked-files=normal", "--ignore-submodules=dirty")
     if done.returncode != 0:
         raise _failed("git cannot say what is uncommitted", done)
     return done.stdout.splitlines()
@@ -157,8 +192,8 @@ def _git(directory: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN} | {"LC_ALL": "C"}
     try:
         return subprocess.run(
-            ["git", *arguments], cwd=directory, env=environment, capture_output=True, text=True, errors="surrogateescape",
-            timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
+            ["git", *_HARMLESS, *arguments], cwd=directory, env=environment, capture_output=True, text=True,
+            errors="surrogateescape", timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except FileNotFoundError as exc:
         raise Failure("git is not installed", "a worktree is one of git's: install it, or use `agentfsd branch create`") from exc

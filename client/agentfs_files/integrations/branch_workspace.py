@@ -22,6 +22,7 @@ from agentfs_files.filesystem.size_limits import SYSTEM_LIMITS, Limits
 from agentfs_files.integrations.branch_commands import run_in_branch
 
 TIMED_OUT = 124  # what timeout(1) exits with
+_REST_S = 0.5  # for the output of a command that was killed
 _CHUNK_BYTES = 1 << 20
 _ENDING_S, _LOOK_S = 10.0, 0.02
 _IN_DIRECTORY = 'cd -- "$1" && shift && exec "$@"'
@@ -149,7 +150,7 @@ class BranchWorkspace:
                 output, errors = process.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired:
                 _kill(process.pid)
-                output, errors = process.communicate()
+                output, errors = _rest(process)
                 return CommandOutcome(TIMED_OUT, output, errors or b"", has_timed_out=True)
             except BaseException:
                 _kill(process.pid)
@@ -186,6 +187,10 @@ class BranchWorkspace:
             done, _ = await asyncio.wait({ending}, timeout=timeout_s)
             if not done:
                 _kill(process.pid)
+                done_late, _ = await asyncio.wait({ending}, timeout=_REST_S)
+                if not done_late:  # something left the group and holds the output
+                    ending.cancel()
+                    return CommandOutcome(TIMED_OUT, b"", b"", has_timed_out=True)
             output, errors = await ending
         except BaseException:
             _kill(process.pid)
@@ -246,6 +251,14 @@ class BranchWorkspace:
 
 def _variables(env: Mapping[str, str] | None) -> dict[str, str]:
     return {**os.environ, **(env or {})}
+
+
+def _rest(process: "subprocess.Popen[bytes]") -> tuple[bytes, bytes]:
+    """Return the output of a command that was killed. What has left its group may hold the output open."""
+    try:
+        return process.communicate(timeout=_REST_S)
+    except subprocess.TimeoutExpired as exc:
+        return exc.stdout or b"", exc.stderr or b""
 
 
 def _kill(group: int) -> None:
