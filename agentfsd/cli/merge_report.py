@@ -11,7 +11,7 @@ from agentfsd.cli.output import printing
 IGNORED = "ignored"  # the kind of decision about files that git ignores
 EXECUTED = "executed"  # the kind of conflict that only --hooks decides
 IN_GIT = {"repository", "locked"}  # what only git or a person settles: the message says how
-_NO_FILES = {*IN_GIT, "under-way", "history"}
+_NO_FILES = {*IN_GIT, "under-way", "history", "picked"}  # of which neither side's files decide
 _SHOWN = 10  # paths of one kind that are named
 
 
