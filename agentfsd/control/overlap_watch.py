@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 _EVERY_S = 0.25
 _SLICE_S, _REST_S = 0.002, 0.004  # of work, and between two slices of it: requests come first
-_LOOK_EVERY = 8  # rounds
+_LOOK_EVERY = 40  # rounds: looking takes a hundredth of a second, also while nobody does anything
 _PAUSE_S = 5.0  # after a failure
 _SHARE = 3  # times as long as a slice took it rests at least: one comparison may take longer than a slice should
 _PATIENCE_S = 0.5  # that a request has for comparisons under way

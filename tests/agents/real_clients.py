@@ -21,6 +21,8 @@ from typing import IO, Any
 
 import pytest
 
+from tests import rounds
+
 _INSTALL_S = 240
 _PATIENCE_S = 90
 _AGAIN_S = 5
@@ -33,6 +35,8 @@ def installed(package: str, version: str) -> Path:
         pytest.skip("npm is missing")
     base = os.environ.get("AGENTFSD_TEST_CLIENTS") or os.path.join(tempfile.gettempdir(), f"agentfsd-clients-{os.geteuid()}")
     place = Path(base, f"{package.replace('/', '-').lstrip('@')}-{version}")
+    if not ((place / "complete").exists() or rounds.is_long()):
+        pytest.skip(f"needs --long: npm installs {package} for a minute or more")
     if not (place / "complete").exists():
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
