@@ -53,7 +53,10 @@ async def wire_branches(services: Services, *, count: bool = True) -> list[wire.
 
 
 def _overlaps(services: Services) -> dict[str, tuple[int, int]]:
-    return services.overlaps.overlaps.counts() if services.overlaps is not None else {}
+    if services.overlaps is None:
+        return {}
+    services.overlaps.want()
+    return services.overlaps.overlaps.counts()
 
 
 async def wire_activity(services: Services, context: RequestContext) -> list[wire.AgentActivity]:

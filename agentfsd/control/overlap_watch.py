@@ -1,8 +1,12 @@
-"""Keeps the overlaps of branches up to date while the daemon runs, and tells listeners what is new. It sees no request."""
+"""Keeps the overlaps of branches up to date while somebody listens or has just asked, and tells what is new.
+
+Comparing takes time from the requests of programs: where ten agents build one project, all of them write the same files.
+"""
 
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 import trio
 
@@ -15,6 +19,8 @@ log = logging.getLogger(__name__)
 _EVERY_S = 0.25
 _SLICE_S, _REST_S = 0.002, 0.004  # of work, and between two slices of it: requests come first
 _LOOK_EVERY = 40  # rounds: looking takes a hundredth of a second, also while nobody does anything
+_WANTED_S = 60.0  # after a question
+_MOST_TOUCHES = 20_000
 _PAUSE_S = 5.0  # after a failure
 _SHARE = 3  # times as long as a slice took it rests at least: one comparison may take longer than a slice should
 _PATIENCE_S = 0.5  # that a request has for comparisons under way
@@ -32,6 +38,7 @@ class OverlapWatch:
         self._turn = trio.Lock()
         self._awaited = 0  # requests that wait
         self._is_first = True
+        self._listeners, self._wanted_until = 0, 0.0
         self._news = trio.Event()
 
     async def run(self) -> None:
@@ -42,6 +49,8 @@ class OverlapWatch:
             with trio.move_on_after(_EVERY_S):
                 await self._news.wait()
             rounds += 1
+            if not self._is_wanted():
+                continue
             try:
                 if self.overlaps.is_behind:
                     await self._update()
@@ -51,10 +60,35 @@ class OverlapWatch:
             except Exception as exc:  # noqa: BLE001 - a content that is lost, for example; nothing here may end the daemon
                 log.info("overlaps are looked at anew: %s: %s", type(exc).__name__, exc)
                 self.overlaps.forget()
+                self._is_first = True
                 await trio.sleep(_PAUSE_S)
+
+    def _is_wanted(self) -> bool:
+        """Return whether anybody wants to know. If much is touched meanwhile, it is forgotten, and all is read anew later."""
+        if self._listeners or time.monotonic() < self._wanted_until:
+            return True
+        if len(self._overlay.store.touched or ()) > _MOST_TOUCHES:
+            self._overlay.store.take_touched()
+            self.overlaps.forget()
+            self._is_first = True
+        return False
+
+    def want(self) -> None:
+        """Follow the branches for a while."""
+        self._wanted_until = time.monotonic() + _WANTED_S
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Follow the branches for the time of the block."""
+        self._listeners += 1
+        try:
+            yield
+        finally:
+            self._listeners -= 1
 
     async def catch_up(self) -> bool:
         """Compare what was changed until now. Return False if that takes too long: it goes on in the background."""
+        self.want()
         ends = trio.current_time() + _PATIENCE_S
         self._awaited += 1
         try:

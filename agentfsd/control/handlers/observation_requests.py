@@ -4,6 +4,7 @@ import errno
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import trio
 
@@ -36,7 +37,8 @@ async def watch_events(services: Services, request: wire.Events, context: Reques
     """Send the events of branches until the client goes away."""
     branch_id = services.overlay.refs.branch(request.branch).id if request.branch is not None else context.bound_to
     watcher = EventWatcher(services.overlay, branch_id, context.hides, knows_others=context.bound_to is None)
-    await stream(watcher, context, services.bindings)
+    with services.overlaps.listening() if services.overlaps is not None else nullcontext():
+        await stream(watcher, context, services.bindings)
     return wire.Done(message="the branch has gone")
 
 
