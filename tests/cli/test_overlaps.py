@@ -91,8 +91,8 @@ def test_a_bound_process_learns_nothing_of_other_branches(two: Mounted, tmp_path
     for branch in ("one", "two"):
         (two.subtree(branch) / "file").write_text(f"{branch}\n")
     assert two.json("status", "--overlaps")["overlaps"]
-    assert two.run("one", "agentfsd", "status", "--overlaps", check=False).returncode == 1
-    shown = json.loads(two.run("one", "agentfsd", "status", "--json").stdout)
+    assert two.run("one", *AGENTFSD, "status", "--overlaps", check=False).returncode == 1
+    shown = json.loads(two.run("one", *AGENTFSD, "status", "--json").stdout)
     assert [(each["name"], each["overlaps"]) for each in shown["branches"]] == [("one", 0)]
     script = (
         "import sys; from agentfs_client import ControlClient\n"

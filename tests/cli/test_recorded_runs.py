@@ -1,6 +1,7 @@
 """What `agentfsd run` records of commands, and the table to choose a branch from."""
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,5 +90,5 @@ with ControlClient.open_mount({str(project.path)!r}) as client:
         print(exc.code)
 """
     ran(project, "other", "true", new=True)
-    done = project.run("mine", "python3", "-c", script, new=True, view="pid")
+    done = project.run("mine", sys.executable, "-c", script, new=True, view="pid")
     assert done.stdout.splitlines() == ["[]", "outside-branch"]

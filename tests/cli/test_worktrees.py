@@ -11,7 +11,7 @@ import pytest
 
 from agentfs_host import mount_table
 from agentfsd.cli.worktrees import branch_worktrees
-from tests.mounted import Mounted, agentfsd
+from tests.mounted import AGENTFSD, Mounted, agentfsd
 
 IDENTITY = ("-c", "user.name=me", "-c", "user.email=me@localhost")
 
@@ -211,7 +211,7 @@ def test_what_cannot_be_made_leaves_no_branch_behind(repository: Mounted) -> Non
 
 
 def test_a_bound_process_makes_none(repository: Mounted) -> None:
-    refused = repository.run("fix", *("agentfsd", "worktree", "add", "other"), new=True, check=False)
+    refused = repository.run("fix", *AGENTFSD, "worktree", "add", "other", new=True, check=False)
     assert refused.returncode == 1
     assert list(known(repository.lower)) == [str(repository.lower)]
 
