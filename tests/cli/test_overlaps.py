@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -100,7 +101,7 @@ def test_a_bound_process_learns_nothing_of_other_branches(two: Mounted, tmp_path
         "try: client.overlaps()\n"
         "except Exception as exc: print(type(exc).__name__)\n"
     )
-    assert two.run("one", "python3", "-c", script).stdout.strip() == NotAllowedError.__name__
+    assert two.run("one", sys.executable, "-c", script).stdout.strip() == NotAllowedError.__name__
 
 
 def test_the_client_asks_for_them(two: Mounted) -> None:
