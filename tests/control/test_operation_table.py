@@ -21,7 +21,7 @@ FOR_BOUND_PROCESSES = {
     "diff", "diff.files", "diff.patch", "fd.open", "fd.dup", "fd.sync",
     "file.stat", "file.list", "file.count", "file.open", "file.read", "file.create", "file.write", "file.commit", "file.close",
     "file.mkdir", "file.rename", "file.delete", "file.contents", "file.listings",
-    "rules.list", "rules.test", "rules.obey", "asks.list", "run.list",
+    "rules.list", "rules.test", "rules.obey", "asks.list", "run.list", "step.take", "step.list", "step.changes",
 }  # fmt: skip
 
 
@@ -29,7 +29,7 @@ DONE_ONCE = {  # a client does not repeat these after the daemon has died
     "asks.answer", "branch.create", "branch.delete", "branch.rename", "commit", "commit.end", "discard", "events", "fd.dup",
     "fd.open", "fd.sync", "file.close", "file.commit", "file.create", "file.delete", "file.mkdir", "file.open", "file.read",
     "file.rename", "file.write", "gc", "hello", "merge", "prune", "restart", "restore", "rules.change", "run.add", "shutdown",
-    "snapshot.create", "snapshot.delete", "temporary.keep", "undo",
+    "snapshot.create", "snapshot.delete", "step.take", "temporary.keep", "undo",
 }  # fmt: skip
 
 
