@@ -46,15 +46,17 @@ async def wire_branches(services: Services, *, count: bool = True) -> list[wire.
     services.counts.forget_gone(services.overlay)
     busy = Counter(binding.branch_id for binding in services.bindings.bindings())
     infos = [services.overlay.branches.info(branch_id) for branch_id in counts if refs.exists(branch_id)]
-    taken, shared = services.overlay.snapshots.newest(), _overlaps(services)
+    taken, shared = services.overlay.snapshots.newest(), await _overlaps(services)
     return [
         _wire(services, info, counts[info.id], busy[info.id], taken.get(info.id), shared.get(info.id, (0, 0))) for info in infos
     ]
 
 
-def _overlaps(services: Services) -> dict[str, tuple[int, int]]:
+async def _overlaps(services: Services) -> dict[str, tuple[int, int]]:
     if services.overlaps is None:
         return {}
+    if not services.overlaps.is_wanted:
+        await services.overlaps.catch_up()
     services.overlaps.want()
     return services.overlaps.overlaps.counts()
 

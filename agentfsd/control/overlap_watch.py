@@ -49,7 +49,7 @@ class OverlapWatch:
             with trio.move_on_after(_EVERY_S):
                 await self._news.wait()
             rounds += 1
-            if not self._is_wanted():
+            if not self._follows():
                 continue
             try:
                 if self.overlaps.is_behind:
@@ -63,9 +63,14 @@ class OverlapWatch:
                 self._is_first = True
                 await trio.sleep(_PAUSE_S)
 
-    def _is_wanted(self) -> bool:
-        """Return whether anybody wants to know. If much is touched meanwhile, it is forgotten, and all is read anew later."""
-        if self._listeners or time.monotonic() < self._wanted_until:
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody wants to know."""
+        return bool(self._listeners) or time.monotonic() < self._wanted_until
+
+    def _follows(self) -> bool:
+        """Return whether to compare now. If nobody wants to know and much is touched, it is forgotten, and read anew later."""
+        if self.is_wanted:
             return True
         if len(self._overlay.store.touched or ()) > _MOST_TOUCHES:
             self._overlay.store.take_touched()
