@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Sequence
 
 import msgspec
 
@@ -68,20 +69,19 @@ def requested_paths(request: wire.Diff | wire.DiffPatch | wire.Restore | wire.Co
     return [path.encode() for path in request.paths] + request.raw_paths
 
 
-def requested_picks(request: wire.Restore | wire.Commit | wire.Merge) -> list[PartialFile]:
+def requested_picks(request: wire.Restore | wire.Commit | wire.Merge, wanted: Sequence[bytes]) -> list[PartialFile]:
     """Return the files of which only some lines are wanted.
 
     Raises:
-        Refusal: A path is invalid, or is not among those of the request.
+        Refusal: A path is invalid, or is not among *wanted*, the paths of the request.
     """
     picks = []
     for file in request.picked:
-        (path,) = paths.parse([path_of(file.path, file.raw_path)])
-        old_path = path_of(file.old_path, file.raw_old_path)
+        path = path_of(file.path, file.raw_path)
+        path, old_path = paths.parse([path, path_of(file.old_path, file.raw_old_path) or path])
         lines = tuple(LineReplacement(*msgspec.structs.astuple(each)) for each in file.lines)
-        (old_path,) = paths.parse([old_path or path])
         picks.append(PartialFile(path, old_path, lines, file.mode, file.whole, file.old_sha256, file.new_sha256))
-    picked.check(picks, paths.parse(requested_paths(request)))
+    picked.check(picks, wanted)
     return picks
 
 

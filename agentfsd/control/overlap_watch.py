@@ -16,7 +16,7 @@ from agentfsd.history.overlaps import News, Overlaps
 
 log = logging.getLogger(__name__)
 
-_EVERY_S = 0.25
+_EVERY_S, _IDLE_S = 0.25, 5.0  # between two rounds, while somebody wants to know and while nobody does
 _SLICE_S, _REST_S = 0.002, 0.004  # of work, and between two slices of it: requests come first
 _LOOK_EVERY = 40  # rounds: looking takes a hundredth of a second, also while nobody does anything
 _WANTED_S = 60.0  # after a question
@@ -46,7 +46,7 @@ class OverlapWatch:
         rounds = 0
         while True:
             self._news = trio.Event()
-            with trio.move_on_after(_EVERY_S):
+            with trio.move_on_after(_EVERY_S if self.is_wanted else _IDLE_S):
                 await self._news.wait()
             rounds += 1
             if not self._follows():
@@ -86,6 +86,7 @@ class OverlapWatch:
     def listening(self) -> Iterator[None]:
         """Follow the branches for the time of the block."""
         self._listeners += 1
+        self._news.set()
         try:
             yield
         finally:

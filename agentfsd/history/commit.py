@@ -25,7 +25,7 @@ from agentfsd.history.lower_as_read import LowerAsRead, as_told
 from agentfsd.history.lower_drift import LowerDrift
 from agentfsd.history.merge_records import PathConflict
 from agentfsd.history.partial_commit import is_new, with_directories
-from agentfsd.history.paths import directories_above, touches
+from agentfsd.history.paths import directories_above, shown, touches
 from agentfsd.history.settling import Same, rights_of
 from agentfsd.history.text_merge import merge_texts
 from agentfsd.lower.commit_plan import ABSENT, Adjust, ContentSource, FileAttributes, Identity, Put, Remove, Step
@@ -127,16 +127,6 @@ def plan(
     return planner.plan
 
 
-def dragged_along(plan: Plan, wanted: tuple[bytes, ...]) -> list[PathConflict]:
-    """Return what a commit of hunks would change beyond the paths that were chosen, because a directory above was renamed."""
-    above = {directory for path in wanted for directory in directories_above(path)}
-    return [
-        PathConflict(change.path, "picked", "a renamed directory has it, too: choose it as well, or commit without -p")
-        for change in plan.listed.changes
-        if change.status in ("A", "M") and change.path not in above and not touches(wanted, change.path, change.old_path)
-    ]
-
-
 def _keep_ignored(overlay: Overlay, tree: Tree, plan: Plan) -> Generator[tuple[int, int, str], None, None]:
     """Leave alone what git ignores on both sides, and somebody has changed or made in the lower, too."""
     paths = [conflict.path for conflict in plan.conflicts if conflict.kind in _IGNORABLE]
@@ -183,7 +173,7 @@ class _Planner:
         if "content" in pair.what and tree_diff.only_lower_moved(pair):
             return
         if pair.unseen:
-            message = f"a directory in the real directory, with {_shown(pair.unseen)} that the branch has never seen"
+            message = f"a directory in the real directory, with {shown(pair.unseen)} that the branch has never seen"
             self.plan.conflicts.append(PathConflict(path, "type", message))
         elif self._rule == "force" or not self.drift.has_moved(pair):
             self._step(pair, None)
@@ -213,7 +203,7 @@ class _Planner:
             gone = next((above for above in directories_above(path) if at(self._tree, above) is None), b"")
             if gone and gone not in refused:
                 refused.add(gone)
-                message = f"{_shown(path)} was added in the real directory since the branch removed this directory"
+                message = f"{shown(path)} was added in the real directory since the branch removed this directory"
                 self.plan.conflicts.append(PathConflict(gone, "drift", message))
 
     def _merge(self, pair: EntryPair) -> None:
@@ -403,7 +393,3 @@ def _as_told(inode: Inode, shown: Shown) -> FileAttributes:
 
 def _both_files(pair: EntryPair) -> bool:
     return pair.old is not None and pair.new is not None and pair.old.is_file and pair.new.is_file
-
-
-def _shown(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")

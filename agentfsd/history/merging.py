@@ -17,7 +17,7 @@ from agentfsd.history import picked
 from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import merge, moved_refs
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
-from agentfsd.history.paths import touches
+from agentfsd.history.paths import shown, touches
 from agentfsd.history.picked import Picks
 from agentfsd.history.source_changes import SourceChanges
 from agentfsd.history.target_changes import TargetSince
@@ -371,8 +371,7 @@ def _restore_attempt(
         made = picked.contents(ours, theirs, picks)
         for path in wanted:
             if not (_exists(ours, path) or _exists(theirs, path)):
-                shown = path.decode("utf-8", "backslashreplace")
-                raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown} in either state", "name it from the root")
+                raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown(path)} in either state", "name it from the root")
         outcome = MergeOutcome()
         for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, times=True):
             if pair is not None and touches(wanted, pair.path):

@@ -1,7 +1,11 @@
 """Which of a branch's changes are committed together with the paths that a person names. It compares nothing itself."""
 
+from collections.abc import Iterable
+
 from agentfsd.core.tree_diff import EntryPair
+from agentfsd.history.merge_records import PathConflict
 from agentfsd.history.paths import directories_above, touches
+from agentfsd.types import PathChange
 
 
 def with_directories(pairs: dict[bytes, EntryPair], wanted: tuple[bytes, ...]) -> dict[bytes, EntryPair]:
@@ -23,6 +27,16 @@ def with_directories(pairs: dict[bytes, EntryPair], wanted: tuple[bytes, ...]) -
         if pairs[path].new is not None:
             needed.update(name for name in directories_above(path) if name in pairs and is_new(pairs[name]))
     return {path: pair for path, pair in pairs.items() if path in needed}
+
+
+def dragged_along(changes: Iterable[PathChange], wanted: tuple[bytes, ...]) -> list[PathConflict]:
+    """Return what a commit of hunks would change beyond the paths that were chosen, because a directory above was renamed."""
+    above = {directory for path in wanted for directory in directories_above(path)}
+    return [
+        PathConflict(change.path, "picked", "a renamed directory has it, too: choose it as well, or commit without -p")
+        for change in changes
+        if change.status in ("A", "M") and change.path not in above and not touches(wanted, change.path, change.old_path)
+    ]
 
 
 def _source_of(pair: EntryPair) -> bytes:

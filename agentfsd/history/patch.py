@@ -18,7 +18,7 @@ from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.domain_errors import DamagedContent, Refusal
 from agentfsd.escape import quoted
 from agentfsd.history.compare import Content, Pair
-from agentfsd.history.paths import touches
+from agentfsd.history.paths import shown, touches
 from agentfsd.types import PathChange
 
 MAX_FILE_BYTES = 64 << 20  # a larger file gets no patch
@@ -251,9 +251,8 @@ def _lost(path: bytes, why: DamagedContent) -> Refusal:
 
 
 def _too_large(path: bytes) -> Refusal:
-    shown = path.decode("utf-8", "backslashreplace")
     limit = f"{MAX_FILE_BYTES >> 20} MiB"
     return Refusal(
-        errno.EFBIG, "too-large", f"{shown} is larger than {limit}: too large for a patch",
+        errno.EFBIG, "too-large", f"{shown(path)} is larger than {limit}: too large for a patch",
         "--stat shows its sizes; name other paths to leave it out",
     )  # fmt: skip

@@ -21,6 +21,7 @@ from agentfsd.history import renames, text_merge
 from agentfsd.history.git_file_rules import git_favor, is_in_git
 from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.objects import Objects
+from agentfsd.history.paths import shown
 from agentfsd.repositories.commits import NEW_NAMES, Clash
 from agentfsd.repositories.merge_attributes import BY_LINES, FileRule
 from agentfsd.repositories.reading import at
@@ -110,7 +111,7 @@ class PathMerger:
         theirs, ours = self._theirs[path], self._ours.get(path)
         moved_by_us, moved_by_them = self._our_moves.get(path), self._their_moves.get(path)
         if theirs.unseen:
-            message = f"no directory in {self._names[1]}, which has never seen {_shown(theirs.unseen)}"
+            message = f"no directory in {self._names[1]}, which has never seen {shown(theirs.unseen)}"
             self.outcome.conflicts.append(PathConflict(path, "type", message))
         elif ours is not None and (moved_by_us or moved_by_them):
             self._decide_moved(path, ours, theirs, moved_by_us, moved_by_them)
@@ -123,7 +124,7 @@ class PathMerger:
 
     def _take(self, path: bytes, theirs: EntryPair) -> None:
         if theirs.new is not None and (above := self._not_a_directory(path)):
-            self._conflict(path, "type", f"{_shown(above)} is no directory in {self._names[0]}", Step(path, theirs.new))
+            self._conflict(path, "type", f"{shown(above)} is no directory in {self._names[0]}", Step(path, theirs.new))
         elif _is_dir(theirs.old) and theirs.new is not None and not theirs.new.is_dir and self._was_filled(path):
             self._conflict(
                 path,
@@ -209,7 +210,7 @@ class PathMerger:
         elif our_inode is None or their_inode is None:
             self._decide_moved_or_gone(path, new, their_inode, by_them=not here)
         elif not (here and there) and new in (self._theirs if here else self._ours):
-            text = f"{_shown(path)} was renamed to a name that the other side added"
+            text = f"{shown(path)} was renamed to a name that the other side added"
             self._conflict(new, "rename/add", text, Step(path, None), Step(new, self._theirs[new].new))
         else:
             self._move(path, ours.old, our_inode, their_inode, new, by_them=not here)
@@ -222,7 +223,7 @@ class PathMerger:
             self._decide_apart(here, there)
             return
         if self._rules.favor not in ("ours", "theirs"):
-            text = f"renamed to {_shown(here)} in {self._names[0]} and to {_shown(there)} in {self._names[1]}"
+            text = f"renamed to {shown(here)} in {self._names[0]} and to {shown(there)} in {self._names[1]}"
             for name, step in ((path, Step(path, None)), (here, Step(here, None)), (there, Step(there, theirs))):
                 self._conflict(name, "rename/rename", text, step)
             return
@@ -245,7 +246,7 @@ class PathMerger:
         favor = self._rules.favor or git_favor(new)
         if new not in self._committed and not favor:
             sides = self._names[::-1] if by_them else self._names
-            text = f"renamed from {_shown(path)} in {sides[0]}, deleted in {sides[1]}"
+            text = f"renamed from {shown(path)} in {sides[0]}, deleted in {sides[1]}"
             self.outcome.conflicts.append(PathConflict(new, "rename/delete", text))
             return
         self.outcome.steps += [Step(new, theirs)] if by_them else []
@@ -343,7 +344,3 @@ def _went(pair: EntryPair) -> bool:
 
 def _is_dir(inode: Inode | None) -> bool:
     return inode is not None and inode.is_dir
-
-
-def _shown(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")

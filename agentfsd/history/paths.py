@@ -6,6 +6,11 @@ from agentfsd.domain_errors import invalid
 from agentfsd.types import PathChange
 
 
+def shown(path: bytes) -> str:
+    """Return a path as messages name it: bytes that are not UTF-8 are escaped."""
+    return path.decode("utf-8", "backslashreplace")
+
+
 def parse(paths: Iterable[bytes]) -> tuple[bytes, ...]:
     """Return a filter: the paths, relative to the root, in normal form. No paths make no filter.
 
@@ -18,8 +23,7 @@ def parse(paths: Iterable[bytes]) -> tuple[bytes, ...]:
 def _plain(path: bytes) -> bytes:
     names = path.split(b"/")
     if path.startswith(b"/") or b".." in names or b"\0" in path:
-        shown = path.decode("utf-8", "backslashreplace")
-        raise invalid(f"{shown!r} is not a path below the root", "name it relative to the root, without '..'", "bad-path")
+        raise invalid(f"{shown(path)!r} is not a path below the root", "name it relative to the root, without '..'", "bad-path")
     return b"/".join(name for name in names if name not in (b"", b"."))
 
 

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from agentfsd.core.copyup import WantedAttributes
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.transplant import Transplant, attributes_of
-from agentfsd.core.tree import Inode, Tree
+from agentfsd.core.tree import Tree
 from agentfsd.core.whole_contents import content_of
 from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.history.paths import shown
 
 
 class LineReplacement(NamedTuple):
@@ -53,7 +54,7 @@ class PartialFile(NamedTuple):
 
 
 class PickedContent(NamedTuple):
-    """What a file becomes."""
+    """What a file is, or becomes."""
 
     content: bytes
     look: WantedAttributes
@@ -71,7 +72,7 @@ def check(picked: Picks, wanted: Sequence[bytes]) -> None:
     for file in picked:
         for path in (file.path, file.old_path):
             if path not in wanted:
-                raise invalid(f"lines of {_shown(path)} were picked, and its path was not", "name its path as well")
+                raise invalid(f"lines of {shown(path)} were picked, and its path was not", "name its path as well")
 
 
 def contents(old: Tree, new: Tree, picked: Picks) -> dict[bytes, PickedContent]:
@@ -82,39 +83,38 @@ def contents(old: Tree, new: Tree, picked: Picks) -> dict[bytes, PickedContent]:
     """
     made = {}
     for file in picked:
-        for tree, path, seen in ((old, file.old_path, file.old_sha256), (new, file.path, file.new_sha256)):
-            if seen is not None and _sha256_at(tree, path) != seen:
-                raise _stale(file.path)
+        sides = (old, file.old_path, file.old_sha256), (new, file.path, file.new_sha256)
+        seen = [_seen_at(*side) for side in sides if not file.whole or side[2] is not None]
         if file.whole:
             continue
-        before, after = _file_at(old, file.old_path), _file_at(new, file.path)
-        texts, look = (content_of(before), content_of(after)), attributes_of(after)
-        content = _assembled(*texts, file)
-        if content == texts[1] and file.mode:
+        before, after = seen
+        if before is None or after is None:
+            raise _stale(file.path)
+        content, look = _assembled(before.content, after.content, file), after.look
+        if content == after.content and file.mode:
             continue
         if not file.mode:
-            look = attributes_of(before)._replace(atime_ns=look.atime_ns, mtime_ns=look.mtime_ns)
+            look = before.look._replace(atime_ns=look.atime_ns, mtime_ns=look.mtime_ns)
         made[file.path] = PickedContent(content, look)
     return made
 
 
-def _sha256_at(tree: Tree, path: bytes) -> str:
-    """Return the checksum of a file, in hex; "" if there is no such path, and of what has no content that was seen."""
+def _seen_at(tree: Tree, path: bytes, sha256: str | None) -> PickedContent | None:
+    """Return what a file is, if that is what was seen; None if there is no regular file.
+
+    Raises:
+        Refusal: It is something else by now.
+    """
     try:
         inode = tree.walk(path)
     except (FileNotFoundError, NotADirectoryError):
-        return ""
-    return hashlib.sha256(content_of(inode)).hexdigest() if inode.is_file else "no file"
-
-
-def _file_at(tree: Tree, path: bytes) -> Inode:
-    try:
-        inode = tree.walk(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise _stale(path) from None
-    if not inode.is_file:
+        if sha256:
+            raise _stale(path) from None
+        return None
+    found = PickedContent(content_of(inode), attributes_of(inode)) if inode.is_file else None
+    if sha256 is not None and (found is None or hashlib.sha256(found.content).hexdigest() != sha256):
         raise _stale(path)
-    return inode
+    return found
 
 
 def _assembled(old: bytes, new: bytes, file: PartialFile) -> bytes:
@@ -124,7 +124,7 @@ def _assembled(old: bytes, new: bytes, file: PartialFile) -> bytes:
         end, new_end = lines.old_start + lines.old_count, lines.new_start + lines.new_count
         is_inside = at <= lines.old_start <= end <= len(old_lines) and 0 <= lines.new_start <= new_end <= len(new_lines)
         if not is_inside:
-            message = f"these are not lines of {_shown(file.path)}: {tuple(lines[:4])}"
+            message = f"these are not lines of {shown(file.path)}: {tuple(lines[:4])}"
             raise invalid(message, "pick lines of the versions that were compared, in order")
         made += old_lines[at : lines.old_start]
         made += new_lines[lines.new_start : new_end] if lines.text is None else [lines.text]
@@ -153,9 +153,5 @@ def applied(trees: OpenTrees, tree: Tree, made: Mapping[bytes, PickedContent]) -
 
 
 def _stale(path: bytes) -> Refusal:
-    message = f"{_shown(path)} was changed since its lines were picked"
+    message = f"{shown(path)} was changed since its lines were picked"
     return Refusal(errno.EBUSY, "picked-stale", message, "nothing was changed; look again, and pick again")
-
-
-def _shown(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")

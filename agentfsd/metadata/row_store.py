@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import sqlite3
+import stat
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -32,7 +33,6 @@ INODE_COLUMNS = ", ".join(InodeRow._fields)
 _INODE_UPSERT = f"INSERT OR REPLACE INTO inode ({INODE_COLUMNS}) VALUES ({', '.join('?' * len(InodeRow._fields))})"
 _DENTRY_UPSERT = "INSERT OR REPLACE INTO dentry VALUES (?, ?, ?, ?)"
 _OBJECT_UPSERT = "INSERT OR REPLACE INTO object VALUES (?, ?)"
-_TYPE, _DIRECTORY = 0o170000, 0o040000  # of a mode
 _INODE_SELECT = f"SELECT {INODE_COLUMNS} FROM inode WHERE id = ?"
 _INODE_ORIGIN = f"SELECT {INODE_COLUMNS} FROM inode WHERE linked = 1 AND lower_ino = ? AND lower_dev = ?"
 
@@ -296,7 +296,7 @@ class Store:
 
     def put_inode(self, row: InodeRow) -> None:
         self.writes[row.layer] += 1
-        if self.touched is not None and row.mode & _TYPE != _DIRECTORY:
+        if self.touched is not None and not stat.S_ISDIR(row.mode):
             self.touched.add((row.layer, row.id, b"", 0))
         self.db.execute(_INODE_UPSERT, row)
 

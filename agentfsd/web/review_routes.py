@@ -3,6 +3,7 @@
 Reading is in GET. What changes something is in POST, whose form the guard has checked; each can be asked first what it would do.
 """
 
+from collections.abc import Container
 from typing import Literal
 
 import msgspec
@@ -99,9 +100,7 @@ class ReviewRoutes:
         ``hooks``: also files that programs of the user would run.
         """
         self._check()
-        way, is_dry = _field(request, "way", ""), bool(_field(request, "dry", ""))
-        if way not in _WAYS:
-            raise invalid("there is no such way to commit")
+        way, is_dry = _way(request, _WAYS), bool(_field(request, "dry", ""))
         with self._overlay.client() as client:
             branch = self._branch(client, request)
             picks = _picks(client, request, branch)
@@ -116,9 +115,7 @@ class ReviewRoutes:
         changed. ``hooks``: as for a commit.
         """
         self._check()
-        way, is_dry = _field(request, "way", ""), bool(_field(request, "dry", ""))
-        if way not in _SIDES:
-            raise invalid("there is no such way to merge")
+        way, is_dry = _way(request, _SIDES), bool(_field(request, "dry", ""))
         with self._overlay.client() as client:
             branch = self._branch(client, request)
             picks = _picks(client, request, branch)
@@ -152,6 +149,14 @@ class ReviewRoutes:
         except NotFoundError as exc:
             name = visible(_field(request, "name", "that"))
             raise not_found("branch", name, "it went after the page was made; nothing was changed") from exc
+
+
+def _way(request: Request, known: Container[str]) -> str:
+    """Return what the form says decides conflicts."""
+    way = _field(request, "way", "")
+    if way not in known:
+        raise invalid(f"conflicts cannot be decided by {visible(way)!r}", "load the page again")
+    return way
 
 
 def _picks(client: ControlClient, request: Request, branch: wire.Branch) -> Picks:

@@ -1,4 +1,4 @@
-"""The bases of all messages and of all requests, and the version of the protocol."""
+"""The bases of all messages, of all requests and of all replies, and the version of the protocol."""
 
 import msgspec
 
@@ -15,6 +15,10 @@ class Request(Message, frozen=True, kw_only=True):
     """
 
     version: int = PROTOCOL_VERSION
+
+
+class Reply(Message, frozen=True, kw_only=True):
+    """Base of all replies."""
 
 
 class LongRequest(Request, frozen=True, kw_only=True):

@@ -15,7 +15,6 @@ from agentfs_client.facts import (
     FileInfo,
     FilePatch,
     MergedPath,
-    NameInTree,
     PathName,
     PathOverlap,
     PathQuestion,
@@ -28,12 +27,8 @@ from agentfs_client.facts import (
     UndoEntry,
     exact_path,
 )
-from agentfs_client.message import Message, tagged
+from agentfs_client.message import Reply
 from agentfs_client.observed import AgentActivity, KernelConnection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
-
-
-class Reply(Message, frozen=True, kw_only=True):
-    pass
 
 
 class HelloOk(Reply, frozen=True, kw_only=True, tag="hello.ok"):
@@ -264,53 +259,6 @@ class ViewReply(Reply, frozen=True, kw_only=True, tag="view.ok"):
     home_why: str = ""
 
 
-class FileReply(Reply, frozen=True, kw_only=True, tag="file"):
-    file: FileInfo
-
-
-class FilesReply(Reply, frozen=True, kw_only=True, tag="files"):
-    files: list[FileInfo]
-
-
-class FileOpened(Reply, frozen=True, kw_only=True, tag="file.opened"):
-    """An opened file.
-
-    ``handle`` identifies it in further requests of this conversation; 0 means that nothing more can be read. ``data`` is the
-    beginning of its content, if requested (base64 in JSON).
-    """
-
-    handle: int
-    file: FileInfo | None = None  # None: the file does not exist yet
-    data: bytes = b""
-
-
-class FilesCounted(Reply, frozen=True, kw_only=True, tag="file.counted"):
-    """The number of files that are not directories, and the total size of the regular files in bytes."""
-
-    files: int
-    size_bytes: int
-
-
-class FileData(Reply, frozen=True, kw_only=True, tag="file.data"):
-    data: bytes
-
-
-class ContentsReply(Reply, frozen=True, kw_only=True, tag="file.contents.ok"):
-    """The contents of the first of the files that were asked for, in that order (base64 in JSON): as many as fit. None: read that
-    one by itself.
-    """
-
-    contents: list[bytes | None]
-
-
-class ListingsReply(Reply, frozen=True, kw_only=True, tag="file.listings.ok"):
-    """The names in the first of the directories that were asked for, each sorted: as many as fit. None: that one cannot be
-    listed, or has gone.
-    """
-
-    listings: list[list[NameInTree] | None]
-
-
 class BackstoreReply(Reply, frozen=True, kw_only=True, tag="backstore.ok"):
     """Where and how the daemon keeps contents.
 
@@ -453,6 +401,3 @@ class InterposeReply(Reply, frozen=True, kw_only=True, tag="interpose.ok"):
     why: str = ""
     socket: str = ""
     open: int = 0
-
-
-REPLY_TYPES = tagged(Reply)

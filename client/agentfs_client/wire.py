@@ -15,17 +15,18 @@ from agentfs_client.facts import *  # noqa: F403 - wire has it all
 from agentfs_client.message import PROTOCOL_VERSION as PROTOCOL_VERSION
 from agentfs_client.message import LongRequest as LongRequest
 from agentfs_client.message import Message, tagged
+from agentfs_client.message import Reply as Reply
 from agentfs_client.message import Request as Request
 from agentfs_client.observed import *  # noqa: F403
 from agentfs_client.replies import *  # noqa: F403
-from agentfs_client.replies import REPLY_TYPES, Reply
 from agentfs_client.requests import *  # noqa: F403
+from agentfs_client.wire_file_replies import *  # noqa: F403
 from agentfs_client.wire_file_requests import *  # noqa: F403
 from agentfs_client.wire_history_requests import *  # noqa: F403
 from agentfs_client.wire_run_requests import *  # noqa: F403
 from agentfs_client.wire_step_requests import *  # noqa: F403
 
-REQUEST_TYPES = tagged(Request)  # every request that has a tag, in all modules imported above
+REQUEST_TYPES, REPLY_TYPES = tagged(Request), tagged(Reply)  # all that have a tag, in the modules imported above
 
 MAX_REQUEST_BYTES = 1 << 20
 MAX_REPLY_BYTES = 1 << 30

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Sequence
 
+from agentfsd.cli import git_environment
 from agentfsd.escape import quoted
 
 TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
@@ -24,7 +25,6 @@ _VERBS = {
     "m": "mode changed",
     "x": "attributes",
 }
-_FORBIDDEN_ENV = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 
 
 def report(reply: "JsonReply", root: str, named: Sequence[str]) -> str:
@@ -118,13 +118,12 @@ def ignored_by_git(root: str, paths: Sequence[bytes]) -> set[bytes]:
 
 def _git(root: str, given: bytes) -> bytes:
     command = ["git", "-C", root, "-c", "core.fsmonitor=false", "check-ignore", "--no-index", "--stdin", "-z"]
-    environment = {name: value for name, value in os.environ.items() if name not in _FORBIDDEN_ENV}
     source, feed = os.pipe()
     result, sink = os.pipe()
     null = os.open(os.devnull, os.O_RDWR)
     try:
         actions = [(os.POSIX_SPAWN_DUP2, source, 0), (os.POSIX_SPAWN_DUP2, sink, 1), (os.POSIX_SPAWN_DUP2, null, 2)]
-        pid = os.posix_spawnp("git", command, environment, file_actions=actions)
+        pid = os.posix_spawnp("git", command, git_environment.own(), file_actions=actions)
     except OSError:
         os.close(feed)
         os.close(result)

@@ -11,13 +11,10 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agentfsd.cli import git_environment
 from agentfsd.cli.command_base import Failure
 
 _HARMLESS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")  # an agent may have written the files
-_FOREIGN = (  # what git tells its hooks about the repository that runs them
-    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_PREFIX", "GIT_NAMESPACE",
-)  # fmt: skip
 _TIMEOUT_S = 60.0
 _SHOWN = 5
 
@@ -189,7 +186,7 @@ def checked_out(directory: str) -> str:
 
 
 def _git(directory: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in _FOREIGN} | {"LC_ALL": "C"}
+    environment = git_environment.own() | {"LC_ALL": "C"}
     try:
         return subprocess.run(
             ["git", *_HARMLESS, *arguments], cwd=directory, env=environment, capture_output=True, text=True,

@@ -23,7 +23,7 @@ from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal, invalid
-from agentfsd.history import commit, merging, paths, picked, settling
+from agentfsd.history import commit, merging, partial_commit, paths, picked, settling
 from agentfsd.history.kept_files import keep_for_others
 from agentfsd.history.lower_commits import LowerCommits, Progress, WriteOutcome
 from agentfsd.history.merge_records import IGNORED, MergeDecision, PathConflict, Rules
@@ -44,7 +44,7 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
     wanted = paths.parse(requested_paths(request))
     if wanted and request.as_branches:
         raise invalid("git branches have no paths", "leave out the paths, or --as-branches")
-    picks = requested_picks(request)
+    picks = requested_picks(request, wanted)
     await services.flush(branch.id)
     if parent is None:
         with services.commit_turn.take():
@@ -76,7 +76,7 @@ async def _commit_to_lower(
             )
             plan.same = settling.without_attributes(plan.same, made)
             if picks:
-                plan.conflicts += commit.dragged_along(plan, wanted)
+                plan.conflicts += partial_commit.dragged_along(plan.listed.changes, wanted)
             objects = objects_to_executed(services, allowed=request.hooks)
             plan.conflicts[:0] = objects(services.overlay.trees.side(None), tree, plan.changed)
             if plan.conflicts or request.dry_run or not plan.steps:

@@ -39,7 +39,8 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     target = services.overlay.refs.branch(request.target or context.branch)
     sources = [services.overlay.refs.find(source).id for source in request.sources]
     rules = Rules(request.favor, request.whole_files, request.markers, request.histories)
-    wanted, picks = paths.parse(requested_paths(request)), requested_picks(request)
+    wanted = paths.parse(requested_paths(request))
+    picks = requested_picks(request, wanted)
     if wanted and request.histories == "beside":
         raise invalid("git branches have no paths", "leave out the paths, or --as-branches")
     await services.flush()
@@ -66,7 +67,8 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
     """Restore a branch, or some of its paths, from a snapshot."""
     branch = services.overlay.refs.branch(request.branch or context.branch)
     source = services.overlay.refs.find(request.ref) if request.ref is not None else None
-    author, wanted, picks = author_of(context), paths.parse(requested_paths(request)), requested_picks(request)
+    author, wanted = author_of(context), paths.parse(requested_paths(request))
+    picks = requested_picks(request, wanted)
     await services.flush()
     if context.ruled is not None:
         _check_picked(picks, context.ruled.rules)
