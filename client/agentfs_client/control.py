@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from agentfs_client.daemon_operations import DaemonOperations
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.repeatable import REPEATABLE
-from agentfs_client.transport import CONTROL_FILE, FileTransport, SocketTransport, Transport
+from agentfs_client.transport import CONTROL_FILE, RESTARTING_S, FileTransport, SocketTransport, Transport
 
 _R = TypeVar("_R", bound=wire.Reply)
 _T = TypeVar("_T")
@@ -73,7 +74,7 @@ class ControlClient(DaemonOperations):
         try:
             self.hello = self._answer(HELLO)
         except BaseException:
-            transport.close()
+            self._transport.close()
             raise
 
     @classmethod
@@ -141,11 +142,8 @@ class ControlClient(DaemonOperations):
                 self._go_on()
             try:
                 reply = self._exchange(body, asked)
-            except DaemonGoneError:
-                if type(asked.request) not in REPEATABLE or not self._go_on():
-                    self.close()
-                    raise
-                reply = self._exchange_or_close(body, asked)
+            except DaemonGoneError as exc:
+                reply = self._exchange_again(body, asked, exc)
             except BaseException:
                 self.close()
                 raise
@@ -163,9 +161,17 @@ class ControlClient(DaemonOperations):
                 reply = wire.decode_reply(self._transport.further())
         return reply
 
-    def _exchange_or_close(self, body: bytes, asked: Question[Any]) -> wire.Reply:
+    def _exchange_again(self, body: bytes, asked: Question[Any], gone: DaemonGoneError) -> wire.Reply:
+        """Ask the next daemon, and the one after it if that is killed as well. Raise *gone* if this is not to be asked twice."""
+        deadline = time.monotonic() + RESTARTING_S
         try:
-            return self._exchange(body, asked)
+            while type(asked.request) in REPEATABLE and self._go_on():
+                try:
+                    return self._exchange(body, asked)
+                except DaemonGoneError:
+                    if time.monotonic() > deadline:
+                        raise
+            raise gone
         except BaseException:
             self.close()
             raise
@@ -175,21 +181,25 @@ class ControlClient(DaemonOperations):
 
         The rules that this conversation obeys hold for the new one, too.
         """
-        before = self._transport
+        before, deadline = self._transport, time.monotonic() + RESTARTING_S
         if not isinstance(before, SocketTransport) or not self._usable:  # after hang_up() nobody waits for an answer
             return False
-        try:
-            self._transport = SocketTransport(before.path, before.timeout_s)
-            for asked in (HELLO, self._obeyed):
-                if asked is not None:
-                    asked.answer(self._exchange(asked.encode(carries_descriptors=True), asked))
-        except (AgentFSError, OSError):
-            if self._transport is not before:
-                self._transport.close()
-            self._transport = before
-            return False
-        before.close()
-        return True
+        is_killed = True
+        while is_killed and time.monotonic() < deadline:
+            try:
+                self._transport = SocketTransport(before.path, before.timeout_s)
+                for asked in (HELLO, self._obeyed):
+                    if asked is not None:
+                        asked.answer(self._exchange(asked.encode(carries_descriptors=True), asked))
+            except (AgentFSError, OSError) as exc:
+                is_killed = isinstance(exc, DaemonGoneError) and self._transport is not before
+                if self._transport is not before:
+                    self._transport.close()
+                self._transport = before
+            else:
+                before.close()
+                return True
+        return False
 
     def events(self, branch: str | None = None) -> EventStream:
         """Return the events of a branch from now on. Works over the socket only.

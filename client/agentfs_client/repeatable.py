@@ -4,7 +4,7 @@ from agentfs_client import wire
 
 REPEATABLE: frozenset[type[wire.Request]] = frozenset(
     {
-        wire.Status, wire.OverlapsList, wire.BranchWorktree, wire.Capabilities, wire.BackstoreStatus, wire.Top,
+        wire.Hello, wire.Status, wire.OverlapsList, wire.BranchWorktree, wire.Capabilities, wire.BackstoreStatus, wire.Top,
         wire.RefusalList, wire.AuditList, wire.BranchList, wire.BranchShow, wire.BranchBind, wire.BranchUnbind,
         wire.BranchBindings, wire.ViewOpen, wire.ViewLeave, wire.SnapshotList, wire.SnapshotShow, wire.Diff, wire.DiffPatch,
         wire.DiffFiles, wire.Log, wire.UndoList, wire.PolicyGet, wire.PolicySet, wire.RulesList, wire.RulesTest,

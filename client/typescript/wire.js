@@ -16,6 +16,7 @@ export const REPEATABLE = new Set([
   "diff.files",
   "diff.patch",
   "fsck",
+  "hello",
   "interpose.get",
   "interpose.set",
   "log",

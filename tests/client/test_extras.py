@@ -29,7 +29,7 @@ SAID_BY_COMMANDS = {
     "ui": "agentfsd/cli/commands/cmd_ui.py",
 }  # where the sentence stands
 PARTS = {"native"}  # of daemon, for who can do without pyfuse3
-FOR_DEVELOPERS = {"bench", "dev", "docs", "package"}
+FOR_DEVELOPERS = {"bench", "build", "dev", "docs", "package"}
 
 _SCRIPT = """
 import json, sys

@@ -28,7 +28,7 @@ FOR_BOUND_PROCESSES = {
 DONE_ONCE = {  # a client does not repeat these after the daemon has died
     "asks.answer", "branch.create", "branch.delete", "branch.rename", "commit", "commit.end", "discard", "events", "fd.dup",
     "fd.open", "fd.sync", "file.close", "file.commit", "file.create", "file.delete", "file.mkdir", "file.open", "file.read",
-    "file.rename", "file.write", "gc", "hello", "merge", "prune", "restart", "restore", "rules.change", "run.add", "shutdown",
+    "file.rename", "file.write", "gc", "merge", "prune", "restart", "restore", "rules.change", "run.add", "shutdown",
     "snapshot.create", "snapshot.delete", "step.take", "temporary.keep", "undo",
 }  # fmt: skip
 

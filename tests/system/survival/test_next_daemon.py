@@ -4,10 +4,12 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,24 @@ def test_client_goes_on_with_the_next_daemon(mounted: Mounted) -> None:
         daemon.create_branch("before")
         kill_daemon(mounted)
         assert {branch.name for branch in daemon.list_branches()} == {"main", "before"}
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_client_whose_first_words_were_lost_says_them_again(mounted: Mounted, tmp_path: Path, deaths: int) -> None:
+    """As when many runs begin while daemon after daemon is killed: each accepts the connection and dies before it answers."""
+    path = str(tmp_path / "socket")
+    with socket.create_server(path, family=socket.AF_UNIX) as server, ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(ControlClient.connect, path)
+        server.settimeout(30)
+        for death in range(deaths):
+            accepted, _ = server.accept()
+            with accepted:
+                assert accepted.recv(1)
+                if death + 1 == deaths:
+                    os.unlink(path)
+                    os.symlink(mounted.record().socket, path)
+        with connecting.result(30) as daemon:
+            assert [branch.name for branch in daemon.list_branches()] == ["main"]
 
 
 def test_daemon_that_stands_still_is_replaced(mounted: Mounted, monkeypatch: pytest.MonkeyPatch) -> None:
