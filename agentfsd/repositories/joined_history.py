@@ -47,6 +47,7 @@ class Joined:
     """The result of a join, for our side.
 
     Attributes:
+        kept: The names under which refs of theirs are kept beside ours, by their own names.
         was: The commit that HEAD resolves to before the join.
         now: The commit that HEAD resolves to afterwards.
         to_ours: The differences between our commit and the result, by path.
@@ -61,6 +62,7 @@ class Joined:
     """
 
     refs: dict[bytes, MovedRef] = field(default_factory=dict)
+    kept: dict[bytes, bytes] = field(default_factory=dict)
     head: bytes = b""
     was: bytes = b""
     now: bytes = b""

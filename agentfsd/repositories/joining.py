@@ -10,7 +10,8 @@ from agentfsd.repositories.before import UNKNOWN
 from agentfsd.repositories.commits import Clash, Commits, Entry, MergedTrees, Unrelated
 from agentfsd.repositories.joined_history import REAL_DIRECTORY, Joined, Manner, MovedRef
 from agentfsd.repositories.reading import GitDatabase
-from agentfsd.repositories.ref_names import directories_above, part_of_ref, short_name
+from agentfsd.repositories.ref_names import short_name
+from agentfsd.repositories.refs_beside import RefsBeside
 from agentfsd.repositories.workshop import GitFailed, Workshop
 
 _ONES_OWN = (b"refs/bisect/", b"refs/worktree/", b"refs/rewritten/")  # of one checkout: never merged
@@ -23,6 +24,7 @@ class Joiner:
     def __init__(self, workshop: Workshop, base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> None:
         self._workshop, self._commits = workshop, Commits(workshop)
         self._base, self._ours, self._theirs, self._manner = base, ours, theirs, manner
+        self._beside = RefsBeside(manner.names[1], ours, self._commits.is_ancestor)
         self._brought, self._how = 0, ""
         self.joined = Joined()
 
@@ -31,7 +33,7 @@ class Joiner:
         joined = self.joined
         self._join_refs()
         self._join_head()
-        self._keep_apart()
+        self._beside.enter(joined)
         if not self._ours.bare:
             self._compare()
             if joined.now != joined.was or joined.stages:
@@ -101,41 +103,7 @@ class Joiner:
 
     def _put_beside(self, name: bytes, his: bytes) -> None:
         """Keep their value of a ref under a name of its own, next to ours."""
-        if not his or his.startswith(b"ref: "):
-            return
-        kind, _, rest = name.removeprefix(b"refs/").partition(b"/")
-        source = part_of_ref(self._manner.names[1])
-        beside = self._free_name(b"refs/" + kind + b"/agentfsd/" + source + (b"/" + rest if rest else b""), his)
-        if not beside:
-            return
-        self._move(beside, his, f"as in {self._manner.names[1]}")
-        self.joined.said.append(f"{short_name(name)} of {self._manner.names[1]} is kept as {short_name(beside)}")
-
-    def _free_name(self, name: bytes, his: bytes) -> bytes:
-        """Find the name under which *his* can be kept without losing what an earlier merge has kept there.
-
-        Returns:
-            *name*, with a number if a ref of that name leads elsewhere; b"" if a ref there has *his* in its history.
-        """
-        number, free = 1, name
-        while True:
-            moved = self.joined.refs.get(free)
-            there = moved.new if moved is not None else self._ours.refs.get(free, b"")
-            if not there or (there != his and name.startswith(b"refs/heads/") and self._commits.is_ancestor(there, his)):
-                return free
-            if there == his or (name.startswith(b"refs/heads/") and self._commits.is_ancestor(his, there)):
-                return b""
-            number += 1
-            free = name + b"-%d" % number
-
-    def _keep_apart(self) -> None:
-        """Rename new refs whose names clash with the directory of another ref."""
-        there = {name for name in self._ours.refs if name not in self.joined.refs or self.joined.refs[name].new}
-        taken = {part for name in there for part in directories_above(name)}
-        for name, moved in list(self.joined.refs.items()):
-            if moved.new and not moved.old and (name in taken or any(part in there for part in directories_above(name))):
-                del self.joined.refs[name]
-                self._put_beside(name + b"-", moved.new)
+        self._beside.keep(name, his)
 
     # -- what is checked out
 
@@ -196,9 +164,8 @@ class Joiner:
         was = self._base.refs.get(self._theirs.branch, b"")
         if was not in (b"", UNKNOWN, commit) and not was.startswith(b"ref: ") and not self._commits.is_new(was, {commit}):
             return True
-        kept = b"refs/heads/agentfsd/" + part_of_ref(self._manner.names[1]) + b"/"
         refs = self._base.refs.items()  # not ours: a branch that we have got under its own name is not merged by that
-        known = {value for name, value in refs if not name.startswith(kept) and not value.startswith(b"ref: ")}
+        known = {value for name, value in refs if not self._beside.has_kept(name) and not value.startswith(b"ref: ")}
         known |= {side.resolve(b"HEAD") for side in (self._base, self._ours)} | {self.joined.now}
         return self._commits.is_new(commit, known - {b"", UNKNOWN})
 
