@@ -6,10 +6,10 @@ Like fitting.py, this module changes nothing.
 import itertools
 import stat
 import time
-from collections.abc import Generator
+from collections.abc import Container, Generator, Iterator
 
 from agentfsd.core.transplant import attributes_of
-from agentfsd.core.tree import Parts, join
+from agentfsd.core.tree import Parts, Tree, join
 from agentfsd.repositories import gathering, logs_of_refs, merge_attributes, reading
 from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash
@@ -20,6 +20,7 @@ from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
 from agentfsd.repositories.joining import Joiner
 from agentfsd.repositories.merge_obstacles import command_in
 from agentfsd.repositories.reading import GitDatabase
+from agentfsd.repositories.ref_names import directories_above, short_name
 from agentfsd.repositories.work_aside import aside
 from agentfsd.repositories.workshop import FEW, GitFailed
 
@@ -65,6 +66,7 @@ class RepositoryFitter:
             text = f"{exc} ({command_in(manner.names[1], self._path, 'fsck')} says more)"
             self._fitted.clashes.append(Clash(self._path, "repository", text))
             return
+        joined.clashes += self._blocked(joined)
         work_tree = reading.work_tree_in(self._sides.ours, self._path)
         if joined.clashes:
             self._decide(inside)
@@ -79,7 +81,7 @@ class RepositoryFitter:
             self._fitted.settled += [clash._replace(path=join(work_tree, clash.path)) for clash in joined.settled]
         self._take_objects(inside, touched, joined)
         self._take_refs(joined)
-        self._take_logs(inside, touched, joined)
+        self._take_logs(inside, joined)
         if manner.way != "beside":
             self._take_index(inside, touched, joined)
         self._take_rest(inside, touched)
@@ -186,6 +188,16 @@ class RepositoryFitter:
             if path not in there and not reading.has(self._sides.ours, path):
                 self._write(b"objects/" + name, data, stat.S_IFREG | 0o444)
 
+    def _blocked(self, joined: Joined) -> Iterator[Clash]:
+        """Yield a conflict for each ref whose place has a file that is no ref, or a directory with such a file."""
+        gone = {join(self._path, name) for name, moved in joined.refs.items() if not moved.new}
+        for name, moved in joined.refs.items():
+            found = _in_the_way(self._sides.ours, join(self._path, name), gone) if moved.new else b""
+            if found:
+                place = found.decode("utf-8", "backslashreplace")
+                text = f"{place} is in the place of {short_name(name)}, and is no ref: repair it, or remove it"
+                yield Clash(b"", "repository", text)
+
     def _take_refs(self, joined: Joined) -> None:
         gone = {name for name, moved in joined.refs.items() if not moved.new}
         for name, moved in joined.refs.items():
@@ -205,28 +217,48 @@ class RepositoryFitter:
             lines = b"".join(b"#\t" + path + b"\n" for path in sorted(joined.stages))
             self._write(b"MERGE_MSG", b"Merge commit '" + joined.theirs + b"'\n\n# Conflicts:\n" + lines)
 
-    def _take_logs(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
+    def _take_logs(self, inside: set[bytes], joined: Joined) -> None:
         moved = {b"logs/" + name: found for name, found in joined.refs.items()}
         if joined.now != joined.was:
             why = joined.refs[self._ours.branch].why if self._ours.branch in joined.refs else "merge"
             moved[b"logs/HEAD"] = MovedRef(joined.was, joined.now, why)
-        names = {name for name in inside if kind_of(name) == "log"} | moved.keys()
-        for name in sorted(names):
-            path = join(self._path, name)
-            ours, theirs = (reading.text(tree, path, reading.REFS_BYTES) for tree in (self._sides.ours, self._sides.theirs))
-            if moved.get(name) and not moved[name].new:
-                made = None
-            else:
-                entry = logs_of_refs.entry(moved[name], joined.who) if name in moved else b""
-                is_stash = name == b"logs/refs/stash"
-                first = self._stash_that_no_log_has(joined) if is_stash and name in moved else b""
-                if is_stash and theirs is not None and not entry:
-                    entry = self._stash_that_no_log_has(joined)  # our newest stash stays the newest line
-                made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry, under=is_stash, first=first)
+        sources: dict[bytes, list[bytes]] = {}
+        for name, place in joined.kept.items():
+            sources.setdefault(b"logs/" + place, []).append(b"logs/" + name)
+        apart = {b"logs/" + name for name in joined.kept}
+        names = ({name for name in inside if kind_of(name) == "log"} - apart) | moved.keys() | sources.keys()
+        logs = {name: self._join_log(name, moved.get(name), sources.get(name, []), joined) for name in sorted(names)}
+        for name, (ours, made) in logs.items():
             if made is None and ours is not None:
                 self._remove(name)
-            elif made is not None and made != ours:
+        gone = self._gone()
+        for name, (ours, made) in logs.items():
+            if made is not None and made != ours and not _in_the_way(self._sides.ours, join(self._path, name), gone):
                 self._write(name, made)
+
+    def _join_log(
+        self, name: bytes, moved: MovedRef | None, sources: list[bytes], joined: Joined
+    ) -> tuple[bytes | None, bytes | None]:  # fmt: skip
+        """Return our log, and what it becomes. *sources*: the names of their logs that go into this one: of refs kept here."""
+        ours, theirs = self._log_of(self._sides.ours, name), self._log_of(self._sides.theirs, name)
+        if moved is not None and not moved.new:
+            return ours, None
+        entry = logs_of_refs.entry(moved, joined.who) if moved is not None else b""
+        is_stash = name == b"logs/refs/stash"
+        first = self._stash_that_no_log_has(joined) if is_stash and moved is not None else b""
+        if is_stash and theirs is not None and not entry:
+            entry = self._stash_that_no_log_has(joined)  # our newest stash stays the newest line
+        base = self._sides.base.text(join(self._path, name))
+        made = logs_of_refs.join(base, ours, theirs, b"" if sources else entry, under=is_stash, first=first)
+        for source in sources:
+            made = logs_of_refs.join(None, made, self._log_of(self._sides.theirs, source), entry, under=moved is None)
+        return ours, made
+
+    def _log_of(self, tree: Tree, name: bytes) -> bytes | None:
+        return reading.text(tree, join(self._path, name), reading.REFS_BYTES)
+
+    def _gone(self) -> set[bytes]:
+        return {fit.path for fit in self._fitted.fits if fit.source is None}
 
     def _stash_that_no_log_has(self, joined: Joined) -> bytes:
         """Return a line for our newest stash: `git reflog expire` leaves nothing but the ref, which is about to move."""
@@ -256,3 +288,29 @@ class RepositoryFitter:
                 b"shallow", b"".join(sorted({*self._ours.shallow.splitlines(True), *self._theirs.shallow.splitlines(True)}))
             )
             self._fitted.decided.add(join(self._path, b"shallow"))
+
+
+def _in_the_way(tree: Tree, path: bytes, gone: Container[bytes]) -> bytes:
+    """Return a file that is where a directory above *path* has to be, or below *path* itself; b"" if there is none.
+
+    Args:
+        tree: Our side.
+        path: The path of a ref or a log that is to be written.
+        gone: The paths of files that are removed.
+    """
+    for above in directories_above(path):
+        inode = reading.at(tree, above)
+        if inode is None or not inode.is_dir:
+            return above if inode is not None and above not in gone else b""
+    todo = [path]
+    while todo:
+        directory = todo.pop()
+        node = reading.at(tree, directory)
+        for name in tree.names(node) if node is not None and node.is_dir else ():
+            below = join(directory, name)
+            inode = reading.at(tree, below)
+            if inode is not None and inode.is_dir:
+                todo.append(below)
+            elif below not in gone:
+                return below
+    return b""
