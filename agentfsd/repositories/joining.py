@@ -6,6 +6,8 @@ docs/explanation/git-histories.md has the rules. This module sees names and obje
 joined_history.py has what it is told and what it answers.
 """
 
+from collections.abc import Set
+
 from agentfsd.repositories.before import UNKNOWN
 from agentfsd.repositories.commits import Clash, Commits, Entry, MergedTrees, Unrelated
 from agentfsd.repositories.joined_history import REAL_DIRECTORY, Joined, Manner, MovedRef
@@ -19,10 +21,15 @@ _MERGEABLE = (b"refs/heads/", b"refs/notes/")
 
 
 class Joiner:
-    """Joins *theirs* to *ours*. *base* is the common state that both started from."""
+    """Joins *theirs* to *ours*. *base* is the common state that both started from.
 
-    def __init__(self, workshop: Workshop, base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> None:
-        self._workshop, self._commits = workshop, Commits(workshop)
+    The branches *held* are checked out in linked worktrees of ours, whose index and files would not follow: they stay.
+    """
+
+    def __init__(
+        self, workshop: Workshop, base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner, held: Set[bytes]
+    ) -> None:  # fmt: skip
+        self._workshop, self._commits, self._held = workshop, Commits(workshop), held
         self._base, self._ours, self._theirs, self._manner = base, ours, theirs, manner
         self._beside = RefsBeside(manner.names[1], ours, self._commits.is_ancestor)
         self._brought, self._how = 0, ""
@@ -53,10 +60,19 @@ class Joiner:
                 continue
             if self._manner.way == "beside" and name.startswith(b"refs/heads/"):
                 self._put_beside(name, his)
+            elif name in self._held and (mine == was or not mine):
+                self._leave_checked_out(name, mine, his)
             elif mine == was or not mine:
                 self._move(name, his, f"as in {self._manner.names[1]}")
             elif his:
                 self._join_ref(name, mine, his)
+
+    def _leave_checked_out(self, name: bytes, mine: bytes, his: bytes) -> None:
+        """Keep theirs beside a branch that only they have moved. What they only took from it stays there."""
+        if his and not (mine and self._commits.is_ancestor(his, mine)):
+            self._put_beside(name, his)
+        else:
+            self.joined.said.append(f"{short_name(name)} stays as it is: a linked worktree has it checked out")
 
     def _join_ref(self, name: bytes, mine: bytes, his: bytes) -> None:
         if mine.startswith(b"ref: ") or his.startswith(b"ref: ") or name == b"refs/stash":
@@ -64,7 +80,7 @@ class Joiner:
         if not name.startswith((*_MERGEABLE, b"refs/remotes/")):
             self._put_beside(name, his)
         elif self._commits.is_ancestor(mine, his):
-            self._move(name, his, f"as in {self._manner.names[1]}: fast-forward")
+            self._forward(name, his)
         elif not name.startswith(_MERGEABLE) or self._commits.is_ancestor(his, mine):
             return
         else:
@@ -73,6 +89,12 @@ class Joiner:
                 self._move(name, made, f"merge of {self._manner.names[1]}")
             else:
                 self._put_beside(name, his)
+
+    def _forward(self, name: bytes, his: bytes) -> None:
+        if name in self._held:
+            self._put_beside(name, his)
+        else:
+            self._move(name, his, f"as in {self._manner.names[1]}: fast-forward")
 
     def _merge_quietly(self, mine: bytes, his: bytes, name: bytes) -> bytes:
         """Merge a branch that is not checked out.

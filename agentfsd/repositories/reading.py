@@ -98,7 +98,7 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     made.format = "sha256" if b"objectformat=sha256" in settings else "sha1"
     made.reftable = b"refstorage=reftable" in settings
     made.bare = b"\nbare=true" in settings or not path.endswith(b".git")
-    made.linked = _linked(tree, join(path, b"worktrees"))
+    made.linked = set(linked_worktrees(tree, path).values())
     yield None
     for name, value in _loose_refs(tree, path):
         if name.endswith(b".lock"):
@@ -112,11 +112,13 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     yield made
 
 
-def _linked(tree: Tree, directory: bytes) -> set[bytes]:
+def linked_worktrees(tree: Tree, path: bytes) -> dict[bytes, bytes]:
+    """Return the full name of the branch that each linked worktree of a database has checked out, by the worktree's name."""
+    directory = join(path, b"worktrees")
     node = at(tree, directory)
     names = tree.names(node) if node is not None and node.is_dir else []
-    heads = (text(tree, join(directory, name + b"/HEAD")) or b"" for name in names)
-    return {head[4:].strip() for head in heads if head.startswith(b"ref:")}
+    heads = {name: text(tree, join(directory, name + b"/HEAD")) or b"" for name in names}
+    return {name: head[4:].strip() for name, head in heads.items() if head.startswith(b"ref:")}
 
 
 def _loose_refs(tree: Tree, path: bytes) -> Iterator[tuple[bytes, bytes]]:

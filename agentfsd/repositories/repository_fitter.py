@@ -125,6 +125,7 @@ class RepositoryFitter:
         paths = itertools.chain(self._mine, self._his)
         attributes = yield from merge_attributes.find(self._sides.ours, self._path, work_tree, paths)
         sides = (self._base, self._ours, self._theirs)
+        held = self._find_held(inside)
         self._coming = self._find_coming(inside)
         coming = {name[len(b"objects/") :] for name in self._coming} & bundle.contents.keys()
 
@@ -133,7 +134,7 @@ class RepositoryFitter:
             workshop.cut(side.shallow for side in sides)
             if attributes is not None:
                 workshop.apply(attributes)
-            joined = Joiner(workshop, *sides, manner).join()
+            joined = Joiner(workshop, *sides, manner, held).join()
             joined.pack = workshop.pack
             return joined
 
@@ -141,6 +142,16 @@ class RepositoryFitter:
             return (yield from aside(lambda: workshop.run(work), self._workshops.meanwhile))
         finally:
             bundle.close()
+
+    def _find_held(self, inside: set[bytes]) -> set[bytes]:
+        """The branches that linked worktrees of ours have checked out, without those in which the other side has been at work.
+
+        The index and the files of such a worktree of theirs come along with its branch.
+        """
+        places = {tuple(name.split(b"/")[1:3]) for name in inside if name.startswith(b"worktrees/")}
+        used = {place[0] for place in places if place[-1] in (b"HEAD", b"index", b"logs")}
+        worktrees = reading.linked_worktrees(self._sides.ours, self._path)
+        return {branch for name, branch in worktrees.items() if name not in used}
 
     def _find_coming(self, inside: set[bytes]) -> set[bytes]:
         """The object files that we lack."""

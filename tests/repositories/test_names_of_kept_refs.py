@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentfsd.history.merge_records import Rules
-from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, commit, git, start
-from tests.repositories.joined import shown
+from tests.repositories.joined import bring, keep, log, of_ours, refs
 
 NAMES = [("feature", "feature/login"), ("feature/login", "feature")]
 
@@ -20,35 +18,6 @@ def agents(tmp_path: Path) -> Iterator[Agents]:
     made.branch("one", "two")
     yield made
     made.close()
-
-
-def bring(agents: Agents, into: str, *, beside: bool = False) -> Path:
-    """Bring the branch two into another one, or into the real directory; the result."""
-    if into == "lower":
-        assert commit_lower(agents.opened, rule="merge", ref="two", as_branches=beside).conflicts == []
-        git(agents.lower, "fsck", "--strict", "--no-dangling")
-        return agents.lower
-    rules = Rules(way="beside") if beside else Rules()
-    assert agents.merge("two", into=into, rules=rules).conflicts == []
-    return shown(agents, into)
-
-
-def of_ours(agents: Agents, into: str) -> Path:
-    return agents.lower if into == "lower" else agents.work(into)
-
-
-def keep(agents: Agents, into: str) -> None:
-    if into != "lower":
-        agents.keep(into)
-
-
-def refs(place: Path, pattern: str = "refs") -> dict[str, str]:
-    said = git(place, "for-each-ref", "--format=%(refname) %(objectname)", pattern).splitlines()
-    return dict(line.split(" ", 1) for line in said)
-
-
-def log(place: Path, ref: str) -> list[str]:
-    return git(place, "log", "-g", "--format=%H", ref).split()
 
 
 @pytest.mark.parametrize("into", ["one", "lower"])
@@ -95,9 +64,7 @@ def test_a_branch_that_was_renamed_into_its_own_directory(
     keep(agents, into)
     place = bring(agents, into)
     name = f"refs/heads/agentfsd/two/{his}" if moved else f"refs/heads/{his}"
-    assert refs(place, "refs/heads") == {"refs/heads/main": ours, name: theirs} | (
-        {f"refs/heads/{mine}": ours} if moved else {}
-    )
+    assert refs(place, "refs/heads") == {"refs/heads/main": ours, name: theirs} | ({f"refs/heads/{mine}": ours} if moved else {})
     assert log(place, name)[0] == theirs
     if moved:
         assert log(place, mine) == [ours, was]
