@@ -46,11 +46,16 @@ def join(
         made = ours or b""
     else:
         made = _joined(*((log or b"").splitlines(keepends=True) for log in (base, ours, theirs)), under=under)
-    if first and _new(first) not in {_new(line) for line in made.splitlines()}:
+    if first and not has(made, _new(first)):
         made = b"".join(_chained([first, *made.splitlines(keepends=True)]))
-    if last and _new(made) != last.split(b" ", 2)[1]:
-        made += last
+    if last and _new(made) != _new(last):
+        made = b"".join(_chained([*made.splitlines(keepends=True), last])) if under else made + last
     return made or None
+
+
+def has(log: bytes | None, value: bytes) -> bool:
+    """Return whether a line of a log has this new value."""
+    return value in {_new(line) for line in (log or b"").splitlines()}
 
 
 def _joined(base: list[bytes], ours: list[bytes], theirs: list[bytes], *, under: bool) -> bytes:

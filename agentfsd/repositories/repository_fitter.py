@@ -24,6 +24,8 @@ from agentfsd.repositories.ref_names import directories_above, short_name
 from agentfsd.repositories.work_aside import aside
 from agentfsd.repositories.workshop import FEW, GitFailed
 
+_STASH, _STASHES = b"refs/stash", b"logs/refs/stash"
+
 
 class RepositoryFitter:
     """Merges one repository.
@@ -238,6 +240,8 @@ class RepositoryFitter:
             sources.setdefault(b"logs/" + place, []).append(b"logs/" + name)
         apart = {b"logs/" + name for name in joined.kept}
         names = ({name for name in inside if kind_of(name) == "log"} - apart) | moved.keys() | sources.keys()
+        if self._theirs.refs.get(_STASH, b"") not in (b"", self._base.refs.get(_STASH), self._ours.refs.get(_STASH)):
+            names.add(_STASHES)  # of a stash there may be no more than the ref
         logs = {name: self._join_log(name, moved.get(name), sources.get(name, []), joined) for name in sorted(names)}
         for name, (ours, made) in logs.items():
             if made is None and ours is not None:
@@ -254,13 +258,11 @@ class RepositoryFitter:
         ours, theirs = self._log_of(self._sides.ours, name), self._log_of(self._sides.theirs, name)
         if moved is not None and not moved.new:
             return ours, None
-        entry = logs_of_refs.entry(moved, joined.who) if moved is not None else b""
-        is_stash = name == b"logs/refs/stash"
-        first = self._stash_that_no_log_has(joined) if is_stash and moved is not None else b""
-        if is_stash and theirs is not None and not entry:
-            entry = self._stash_that_no_log_has(joined)  # our newest stash stays the newest line
         base = self._sides.base.text(join(self._path, name))
-        made = logs_of_refs.join(base, ours, theirs, b"" if sources else entry, under=is_stash, first=first)
+        if name == _STASHES:
+            return ours, self._join_stashes(base, ours, theirs, moved, joined.who)
+        entry = logs_of_refs.entry(moved, joined.who) if moved is not None else b""
+        made = logs_of_refs.join(base, ours, theirs, b"" if sources else entry)
         for source in sources:
             made = logs_of_refs.join(None, made, self._log_of(self._sides.theirs, source), entry, under=moved is None)
         return ours, made
@@ -271,10 +273,22 @@ class RepositoryFitter:
     def _gone(self) -> set[bytes]:
         return {fit.path for fit in self._fitted.fits if fit.source is None}
 
-    def _stash_that_no_log_has(self, joined: Joined) -> bytes:
-        """Return a line for our newest stash: `git reflog expire` leaves nothing but the ref, which is about to move."""
-        tip = self._ours.refs.get(b"refs/stash", b"")
-        return logs_of_refs.entry(MovedRef(b"", tip, "a stash"), joined.who) if tip else b""
+    def _join_stashes(
+        self, base: bytes | None, ours: bytes | None, theirs: bytes | None, moved: MovedRef | None, who: bytes
+    ) -> bytes | None:  # fmt: skip
+        """Join the lists of stashes. The newest one of a side gets a line if `git reflog expire` has left nothing but its ref."""
+        mine, his = self._ours.refs.get(_STASH, b""), self._theirs.refs.get(_STASH, b"")
+        newest, other, log = (mine, his, theirs) if moved is None else (his, mine, ours)
+        if moved is None and his == self._base.refs.get(_STASH):
+            other = b""  # they have changed nothing about it
+        dropped = moved is None and logs_of_refs.has(base, other) and not logs_of_refs.has(ours, other)
+        first = (
+            b""
+            if dropped or not other or logs_of_refs.has(log, other)
+            else logs_of_refs.entry(MovedRef(b"", other, "a stash"), who)
+        )
+        last = logs_of_refs.entry(MovedRef(b"", newest, "a stash"), who) if newest else b""
+        return logs_of_refs.join(base, ours, theirs, last, under=True, first=first)
 
     def _take_index(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
         theirs = self._theirs.resolve(b"HEAD")
