@@ -18,6 +18,7 @@ _HEAD, _LOCKED_HEAD = b"HEAD", b"HEAD.lock"
 _WORKTREES = b"worktrees"
 _REF_BYTES = 4096  # a larger file is no ref
 _PACKED_BYTES = 1 << 28
+_LINKS = 5  # as many symbolic refs as git follows
 
 Place = tuple[Inode, bytes]
 
@@ -58,11 +59,14 @@ def keep(tree: Tree, directory: Inode) -> list[Place]:
     head = tree.find(directory, _HEAD) if database is not None else None
     if database is None or head is None or not _may_be_ref(head):
         return []
-    kept = _own(head, directory, _HEAD)
-    symbolic, _, name = content_of(head).partition(b":")
-    parts = name.strip().split(b"/")
-    if symbolic == b"ref" and parts[0] == b"refs" and not {b"", b".", b".."} & {*parts}:
-        kept += _keep_ref(tree, database, parts)
+    kept, value = _own(head, directory, _HEAD), content_of(head)
+    for _ in range(_LINKS):
+        symbolic, _, name = value.partition(b":")
+        parts = name.strip().split(b"/")
+        if symbolic != b"ref" or parts[0] != b"refs" or {b"", b".", b".."} & {*parts}:
+            break
+        places, value = _keep_ref(tree, database, parts)
+        kept += places
     return kept
 
 
@@ -84,25 +88,26 @@ def _own(inode: Inode, directory: Inode, name: bytes) -> list[Place]:
     return [(directory, name)]
 
 
-def _keep_ref(tree: Tree, database: Inode, parts: list[bytes]) -> list[Place]:
+def _keep_ref(tree: Tree, database: Inode, parts: list[bytes]) -> tuple[list[Place], bytes]:
+    """Return the names of files that the branch has got, and the content of a ref that has a file of its own."""
     node = database
     for name in parts[:-1]:
         child = tree.find(node, name)
         if child is None or not child.is_dir:
-            return []  # a packed ref below a directory that nobody has made: rare, and no reason to make one
+            return [], b""  # a packed ref below a directory that nobody has made: rare, and no reason to make one
         node = child
     ref = tree.find(node, parts[-1])
     if ref is not None:
-        return _own(ref, node, parts[-1]) if _may_be_ref(ref) else []
+        return (_own(ref, node, parts[-1]), content_of(ref)) if _may_be_ref(ref) else ([], b"")
     packed = tree.find(database, b"packed-refs")
     if packed is None or packed.has_own_data or not packed.is_file or inode_stat.attributes(packed).size > _PACKED_BYTES:
-        return []
+        return [], b""
     found = [line for line in content_of(packed).splitlines() if line.endswith(b" " + b"/".join(parts))]
     if not found:
-        return []  # a branch without commits
+        return [], b""  # a branch without commits
     look, number = inode_stat.attributes(packed), tree.store.next_id("object")
     made = create_object(tree, number)
     made.pwrite(found[0].partition(b" ")[0] + b"\n", 0)
     inode = directory_entries.make(tree, node, parts[-1], look.mode, Owner(look.uid, look.gid), content=(number, made))
     inode.release_files()
-    return [(node, parts[-1])]
+    return [(node, parts[-1])], b""

@@ -23,13 +23,13 @@ _MERGEABLE = (b"refs/heads/", b"refs/notes/")
 class Joiner:
     """Joins *theirs* to *ours*. *base* is the common state that both started from.
 
-    The branches *held* are checked out in linked worktrees of ours, whose index and files would not follow: they stay.
+    The refs *held* are checked out in linked worktrees of ours, whose index and files would not follow: they stay.
     """
 
     def __init__(
         self, workshop: Workshop, base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner, held: Set[bytes]
     ) -> None:  # fmt: skip
-        self._workshop, self._commits, self._held = workshop, Commits(workshop), held
+        self._workshop, self._commits, self._held = workshop, Commits(workshop), held | {*ours.checked_out}
         self._base, self._ours, self._theirs, self._manner = base, ours, theirs, manner
         self._beside = RefsBeside(manner.names[1], ours, self._commits.is_ancestor)
         self._brought, self._how = 0, ""
@@ -68,16 +68,24 @@ class Joiner:
                 self._join_ref(name, mine, his)
 
     def _leave_checked_out(self, name: bytes, mine: bytes, his: bytes) -> None:
-        """Keep theirs beside a branch that only they have moved. What they only took from it stays there."""
-        if his and not (mine and self._commits.is_ancestor(his, mine)):
-            self._put_beside(name, his)
+        """Keep theirs beside a ref that only they have changed. What they only took from it stays there."""
+        if not his or his.startswith(b"ref: ") or self._has(mine, his):
+            self.joined.said.append(f"{short_name(name)} stays as it is: it is checked out")
         else:
-            self.joined.said.append(f"{short_name(name)} stays as it is: a linked worktree has it checked out")
+            self._put_beside(name, his)
+
+    def _has(self, mine: bytes, his: bytes) -> bool:
+        """Return whether our value of a ref has a commit of theirs in its history. Ours may be symbolic."""
+        commit = self._ours.resolve(mine[5:].strip()) if mine.startswith(b"ref: ") else mine
+        return bool(commit) and self._commits.is_ancestor(his, commit)
 
     def _join_ref(self, name: bytes, mine: bytes, his: bytes) -> None:
-        if mine.startswith(b"ref: ") or his.startswith(b"ref: ") or name == b"refs/stash":
+        if his.startswith(b"ref: ") or name == b"refs/stash":
             return  # the stash is its log: see repository_fitter.py
-        if not name.startswith((*_MERGEABLE, b"refs/remotes/")):
+        if mine.startswith(b"ref: "):
+            if not name.startswith(b"refs/remotes/") and not self._has(mine, his):
+                self._put_beside(name, his)
+        elif not name.startswith((*_MERGEABLE, b"refs/remotes/")):
             self._put_beside(name, his)
         elif self._commits.is_ancestor(mine, his):
             self._forward(name, his)
@@ -132,10 +140,10 @@ class Joiner:
     def _join_head(self) -> None:
         joined, name = self.joined, self._ours.branch
         joined.was = joined.now = self._ours.resolve(b"HEAD")
-        was, his = self._base.refs.get(name, b"") if name else self._base.resolve(b"HEAD"), self._his_head(name)
+        was, his = self._base.resolve(name or b"HEAD"), self._his_head(name)
         if self._manner.way == "beside":
-            if name and self._theirs.refs.get(name, b"") not in (was, b""):
-                self._put_beside(name, self._theirs.refs[name])
+            if name and his not in (was, b""):
+                self._put_beside(name, his)
             self._beside_detached()
             return
         if his and his != was:
@@ -174,7 +182,7 @@ class Joiner:
     def _his_head(self, name: bytes) -> bytes:
         """Return the other side's commit of the branch that our side has checked out; b"" if there is none."""
         if name:
-            return self._theirs.refs.get(name, b"")
+            return self._theirs.resolve(name)
         return b"" if self._theirs.branch else self._theirs.head
 
     def _is_new_work(self, commit: bytes) -> bool:

@@ -37,7 +37,7 @@ class GitDatabase:
     format: str = "sha1"
     reftable: bool = False
     bare: bool = False
-    linked: set[bytes] = field(default_factory=set)  # full names of branches that linked worktrees have checked out
+    linked: set[bytes] = field(default_factory=set)  # full names of refs that HEADs of linked worktrees lead through
     broken: list[bytes] = field(default_factory=list)  # paths of refs, and HEAD, whose content is none that git writes
 
     def resolve(self, name: bytes) -> bytes:
@@ -51,8 +51,20 @@ class GitDatabase:
 
     @property
     def branch(self) -> bytes:
-        """The full name of the branch that is checked out; b"" for a detached HEAD."""
-        return self.head[5:].strip() if self.head.startswith(b"ref: ") else b""
+        """The full name of the branch that is checked out, where symbolic refs end; b"" for a detached HEAD."""
+        return (self.checked_out or [b""])[-1]
+
+    @property
+    def checked_out(self) -> list[bytes]:
+        """The full names of the refs that HEAD leads through: symbolic ones, and the branch last."""
+        return self.way(self.head[5:].strip()) if self.head.startswith(b"ref: ") else []
+
+    def way(self, name: bytes) -> list[bytes]:
+        """Return the names that a ref leads through, itself first."""
+        names = [name]
+        while len(names) < _LINKS and (value := self.refs.get(names[-1], b"")).startswith(b"ref: "):
+            names.append(value[5:].strip())
+        return names
 
 
 def has(tree: Tree, path: bytes) -> bool:
@@ -98,7 +110,6 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     made.format = "sha256" if b"objectformat=sha256" in settings else "sha1"
     made.reftable = b"refstorage=reftable" in settings
     made.bare = b"\nbare=true" in settings or not path.endswith(b".git")
-    made.linked = set(linked_worktrees(tree, path).values())
     yield None
     for name, value in _loose_refs(tree, path):
         if name.endswith(b".lock"):
@@ -109,6 +120,7 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
             if not made.refs[name]:
                 made.broken.append(name)
         yield None
+    made.linked = {name for branch in linked_worktrees(tree, path).values() for name in made.way(branch)}
     yield made
 
 

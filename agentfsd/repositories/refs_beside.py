@@ -42,7 +42,7 @@ class RefsBeside:
 
     def enter(self, joined: Joined) -> None:
         """Rename new refs whose names clash, and enter everything that is kept, with a sentence about each."""
-        ours, checked_out = self._ours.refs, {self._ours.branch, *self._ours.linked} - {b""}
+        ours, checked_out = self._ours.refs, {*self._ours.checked_out, *self._ours.linked}
         for name in checked_out | {name for name in ours if name not in joined.refs or joined.refs[name].new}:
             self._note(name)
         coming = [name for name, moved in joined.refs.items() if moved.new and not ours.get(name)]

@@ -153,7 +153,7 @@ class RepositoryFitter:
         places = {tuple(name.split(b"/")[1:3]) for name in inside if name.startswith(b"worktrees/")}
         used = {place[0] for place in places if place[-1] in (b"HEAD", b"index", b"logs")}
         worktrees = reading.linked_worktrees(self._sides.ours, self._path)
-        return {branch for name, branch in worktrees.items() if name not in used}
+        return {ref for name, branch in worktrees.items() if name not in used for ref in self._ours.way(branch)}
 
     def _find_coming(self, inside: set[bytes]) -> set[bytes]:
         """The object files that we lack."""
@@ -261,7 +261,7 @@ class RepositoryFitter:
         base = self._sides.base.text(join(self._path, name))
         if name == _STASHES:
             return ours, self._join_stashes(base, ours, theirs, moved, joined.who)
-        entry = logs_of_refs.entry(moved, joined.who) if moved is not None else b""
+        entry = self._entry(name, moved, joined.who) if moved is not None else b""
         made = logs_of_refs.join(base, ours, theirs, b"" if sources else entry)
         for source in sources:
             made = logs_of_refs.join(None, made, self._log_of(self._sides.theirs, source), entry, under=moved is None)
@@ -272,6 +272,13 @@ class RepositoryFitter:
 
     def _gone(self) -> set[bytes]:
         return {fit.path for fit in self._fitted.fits if fit.source is None}
+
+    def _entry(self, log: bytes, moved: MovedRef, who: bytes) -> bytes:
+        """Return the line about a ref that moves; b"" for one that becomes symbolic: a line has object ids."""
+        if moved.new.startswith(b"ref: "):
+            return b""
+        old = self._ours.resolve(log.removeprefix(b"logs/")) if moved.old.startswith(b"ref: ") else moved.old
+        return logs_of_refs.entry(moved._replace(old=old), who)
 
     def _join_stashes(
         self, base: bytes | None, ours: bytes | None, theirs: bytes | None, moved: MovedRef | None, who: bytes

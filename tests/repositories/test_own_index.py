@@ -19,13 +19,16 @@ def lower(tmp_path: Path) -> Path:
     return tmp_path / "lower"
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["loose", "packed", "another name"])
 @pytest.mark.parametrize("view", ["namespace", "pid"])
 def test_what_a_person_commits_after_an_agent_staged_something_stays(
-    lower: Path, make_mount: Callable[..., Mounted], packed: bool, view: str
+    lower: Path, make_mount: Callable[..., Mounted], kind: str, view: str
 ) -> None:
-    if packed:
+    if kind == "packed":
         git(lower, "pack-refs", "--all", "--prune")
+    if kind == "another name":
+        git(lower, "symbolic-ref", "refs/heads/master", "refs/heads/main")
+        git(lower, "switch", "-q", "master")
     first = git(lower, "rev-parse", "main")
     mounted = make_mount(lower)
     mounted.cli("branch create", "one")
