@@ -149,6 +149,15 @@ class Commits:
         names = b"".join(b"^" + name + b"\n" for name in sorted(known))
         return bool(self._workshop.git("rev-list", "--max-count=1", "--stdin", "--ignore-missing", data=commit + b"\n" + names))
 
+    def is_whole(self, tips: set[bytes], known: set[bytes]) -> bool:
+        """Return whether all objects are there that *tips* need, and that *known* ones do not need."""
+        lines = b"".join(name + b"\n" for name in sorted(tips)) + b"".join(b"^" + name + b"\n" for name in sorted(known))
+        try:
+            self._workshop.git("rev-list", "--objects", "--quiet", "--stdin", data=lines)
+        except GitFailed:
+            return False
+        return True
+
     def differences(self, pairs: list[tuple[bytes, bytes]]) -> list[dict[bytes, Difference]]:
         """Return the differences between the two trees of each pair, by path."""
         different = [(one, two) for one, two in pairs if one != two]

@@ -10,9 +10,9 @@ from collections.abc import Container, Generator, Iterator
 
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Parts, Tree, join
-from agentfsd.repositories import gathering, logs_of_refs, merge_attributes, reading
+from agentfsd.repositories import alternates, gathering, logs_of_refs, merge_attributes, reading
 from agentfsd.repositories.checkouts import TrackedFiles
-from agentfsd.repositories.commits import Clash
+from agentfsd.repositories.commits import Clash, Commits
 from agentfsd.repositories.fitted_changes import Changes, Fit, Fitted, Progress, Sides
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import OURS_ALONE, kind_of
@@ -81,6 +81,8 @@ class RepositoryFitter:
             return
         if work_tree is not None:
             self._fitted.settled += [clash._replace(path=join(work_tree, clash.path)) for clash in joined.settled]
+        if self._alternates.text != (self._alternates_of(self._sides.ours) or b""):
+            self._write(alternates.PATH, self._alternates.text)
         self._take_objects(inside, touched, joined)
         self._take_refs(joined)
         self._take_logs(inside, joined)
@@ -128,6 +130,8 @@ class RepositoryFitter:
         attributes = yield from merge_attributes.find(self._sides.ours, self._path, work_tree, paths)
         sides = (self._base, self._ours, self._theirs)
         held = self._find_held(inside)
+        texts = (self._sides.base.text(join(self._path, alternates.PATH)), *map(self._alternates_of, self._sides[1:]))
+        self._alternates = alternates.unite(*texts)
         self._coming = self._find_coming(inside)
         coming = {name[len(b"objects/") :] for name in self._coming} & bundle.contents.keys()
 
@@ -138,12 +142,29 @@ class RepositoryFitter:
                 workshop.apply(attributes)
             joined = Joiner(workshop, *sides, manner, held).join()
             joined.pack = workshop.pack
+            self._refuse_to_borrow(Commits(workshop), joined, manner)
             return joined
 
         try:
             return (yield from aside(lambda: workshop.run(work), self._workshops.meanwhile))
         finally:
             bundle.close()
+
+    def _alternates_of(self, tree: Tree) -> bytes | None:
+        return reading.text(tree, join(self._path, alternates.PATH))
+
+    def _refuse_to_borrow(self, commits: Commits, joined: Joined, manner: Manner) -> None:
+        """Add a conflict if what comes needs objects from a place from which ours no longer borrows."""
+        if not self._alternates.lost:
+            return
+        come = {moved.new for moved in joined.refs.values()} | {joined.now}
+        have = {*self._ours.refs.values(), joined.was}
+        come, have = ({name for name in names if name and not name.startswith(b"ref: ")} for names in (come, have))
+        if not commits.is_whole(come, have):
+            place, (ours, theirs) = self._alternates.lost[0].decode("utf-8", "backslashreplace"), manner.names
+            mend = command_in(theirs, self._path, "repack -a -d")
+            text = f"{theirs} needs objects of {place}, from which {ours} no longer borrows: {mend} copies them"
+            joined.clashes.append(Clash(b"", "repository", text))
 
     def _find_held(self, inside: set[bytes]) -> set[bytes]:
         """The branches that linked worktrees of ours have checked out, without those in which the other side has been at work.
@@ -184,7 +205,7 @@ class RepositoryFitter:
             packed = joined.pack.objects
             self._write(b"objects/" + joined.pack.name + b".pack", joined.pack.data, stat.S_IFREG | 0o444)
             self._write(b"objects/" + joined.pack.name + b".idx", joined.pack.directory, stat.S_IFREG | 0o444)
-        for name in sorted(self._coming):
+        for name in sorted(self._coming - {alternates.PATH}):
             if name.startswith((b"objects/info/", b"objects/pack/multi-pack-index")) and information:
                 continue
             if name[len(b"objects/") :] not in packed:

@@ -25,7 +25,8 @@ def bring(agents: Agents, into: str, *, beside: bool = False) -> Path:
         git(agents.lower, "fsck", "--strict", "--no-dangling")
         return agents.lower
     rules = Rules(way="beside") if beside else Rules()
-    assert agents.merge("two", into=into, rules=rules).conflicts == []
+    merged = agents.merge("two", into=into, rules=rules)
+    assert merged.conflicts == []
     return shown(agents, into)
 
 
