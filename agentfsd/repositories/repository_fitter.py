@@ -6,25 +6,24 @@ Like fitting.py, this module changes nothing.
 import itertools
 import stat
 import time
-from collections.abc import Container, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Parts, Tree, join
-from agentfsd.repositories import alternates, gathering, logs_of_refs, merge_attributes, reading
+from agentfsd.repositories import alternates, gathering, merge_attributes, reading
 from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash, Commits
 from agentfsd.repositories.fitted_changes import Changes, Fit, Fitted, Progress, Sides
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import OURS_ALONE, kind_of
-from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
+from agentfsd.repositories.joined_history import Joined, Manner
 from agentfsd.repositories.joining import Joiner
 from agentfsd.repositories.merge_obstacles import command_in
 from agentfsd.repositories.reading import GitDatabase
-from agentfsd.repositories.ref_names import directories_above, short_name
+from agentfsd.repositories.ref_files import LogJoiner, in_the_way
+from agentfsd.repositories.ref_names import short_name
 from agentfsd.repositories.work_aside import aside
 from agentfsd.repositories.workshop import FEW, GitFailed
-
-_STASH, _STASHES = b"refs/stash", b"logs/refs/stash"
 
 
 class RepositoryFitter:
@@ -226,7 +225,7 @@ class RepositoryFitter:
         """Yield a conflict for each ref whose place has a file that is no ref, or a directory with such a file."""
         gone = {join(self._path, name) for name, moved in joined.refs.items() if not moved.new}
         for name, moved in joined.refs.items():
-            found = _in_the_way(self._sides.ours, join(self._path, name), gone) if moved.new else b""
+            found = in_the_way(self._sides.ours, join(self._path, name), gone) if moved.new else b""
             if found:
                 place = found.decode("utf-8", "backslashreplace")
                 text = f"{place} is in the place of {short_name(name)}, and is no ref: repair it, or remove it"
@@ -252,71 +251,14 @@ class RepositoryFitter:
             self._write(b"MERGE_MSG", b"Merge commit '" + joined.theirs + b"'\n\n# Conflicts:\n" + lines)
 
     def _take_logs(self, inside: set[bytes], joined: Joined) -> None:
-        moved = {b"logs/" + name: found for name, found in joined.refs.items()}
-        if joined.now != joined.was:
-            why = joined.refs[self._ours.branch].why if self._ours.branch in joined.refs else "merge"
-            moved[b"logs/HEAD"] = MovedRef(joined.was, joined.now, why)
-        sources: dict[bytes, list[bytes]] = {}
-        for name, place in joined.kept.items():
-            sources.setdefault(b"logs/" + place, []).append(b"logs/" + name)
-        apart = {b"logs/" + name for name in joined.kept}
-        names = ({name for name in inside if kind_of(name) == "log"} - apart) | moved.keys() | sources.keys()
-        if self._theirs.refs.get(_STASH, b"") not in (b"", self._base.refs.get(_STASH), self._ours.refs.get(_STASH)):
-            names.add(_STASHES)  # of a stash there may be no more than the ref
-        logs = {name: self._join_log(name, moved.get(name), sources.get(name, []), joined) for name in sorted(names)}
-        for name, (ours, made) in logs.items():
+        logs = list(LogJoiner(self._sides, (self._base, self._ours, self._theirs), joined).join(inside))
+        for name, ours, made in logs:
             if made is None and ours is not None:
                 self._remove(name)
-        gone = self._gone()
-        for name, (ours, made) in logs.items():
-            if made is not None and made != ours and not _in_the_way(self._sides.ours, join(self._path, name), gone):
+        gone = {fit.path for fit in self._fitted.fits if fit.source is None}
+        for name, ours, made in logs:
+            if made is not None and made != ours and not in_the_way(self._sides.ours, join(self._path, name), gone):
                 self._write(name, made)
-
-    def _join_log(
-        self, name: bytes, moved: MovedRef | None, sources: list[bytes], joined: Joined
-    ) -> tuple[bytes | None, bytes | None]:  # fmt: skip
-        """Return our log, and what it becomes. *sources*: the names of their logs that go into this one: of refs kept here."""
-        ours, theirs = self._log_of(self._sides.ours, name), self._log_of(self._sides.theirs, name)
-        if moved is not None and not moved.new:
-            return ours, None
-        base = self._sides.base.text(join(self._path, name))
-        if name == _STASHES:
-            return ours, self._join_stashes(base, ours, theirs, moved, joined.who)
-        entry = self._entry(name, moved, joined.who) if moved is not None else b""
-        made = logs_of_refs.join(base, ours, theirs, b"" if sources else entry)
-        for source in sources:
-            made = logs_of_refs.join(None, made, self._log_of(self._sides.theirs, source), entry, under=moved is None)
-        return ours, made
-
-    def _log_of(self, tree: Tree, name: bytes) -> bytes | None:
-        return reading.text(tree, join(self._path, name), reading.REFS_BYTES)
-
-    def _gone(self) -> set[bytes]:
-        return {fit.path for fit in self._fitted.fits if fit.source is None}
-
-    def _entry(self, log: bytes, moved: MovedRef, who: bytes) -> bytes:
-        """Return the line about a ref that moves; b"" for one that becomes symbolic: a line has object ids."""
-        if moved.new.startswith(b"ref: "):
-            return b""
-        old = self._ours.resolve(log.removeprefix(b"logs/")) if moved.old.startswith(b"ref: ") else moved.old
-        return logs_of_refs.entry(moved._replace(old=old), who)
-
-    def _join_stashes(
-        self, base: bytes | None, ours: bytes | None, theirs: bytes | None, moved: MovedRef | None, who: bytes
-    ) -> bytes | None:  # fmt: skip
-        """Join the lists of stashes. The newest one of a side gets a line if `git reflog expire` has left nothing but its ref."""
-        mine, his = self._ours.refs.get(_STASH, b""), self._theirs.refs.get(_STASH, b"")
-        newest, other, log = (mine, his, theirs) if moved is None else (his, mine, ours)
-        if moved is None and his == self._base.refs.get(_STASH):
-            other = b""  # they have changed nothing about it
-        dropped = moved is None and logs_of_refs.has(base, other) and not logs_of_refs.has(ours, other)
-        first = (
-            b""
-            if dropped or not other or logs_of_refs.has(log, other)
-            else logs_of_refs.entry(MovedRef(b"", other, "a stash"), who)
-        )
-        last = logs_of_refs.entry(MovedRef(b"", newest, "a stash"), who) if newest else b""
-        return logs_of_refs.join(base, ours, theirs, last, under=True, first=first)
 
     def _take_index(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
         theirs = self._theirs.resolve(b"HEAD")
@@ -341,29 +283,3 @@ class RepositoryFitter:
                 b"shallow", b"".join(sorted({*self._ours.shallow.splitlines(True), *self._theirs.shallow.splitlines(True)}))
             )
             self._fitted.decided.add(join(self._path, b"shallow"))
-
-
-def _in_the_way(tree: Tree, path: bytes, gone: Container[bytes]) -> bytes:
-    """Return a file that is where a directory above *path* has to be, or below *path* itself; b"" if there is none.
-
-    Args:
-        tree: Our side.
-        path: The path of a ref or a log that is to be written.
-        gone: The paths of files that are removed.
-    """
-    for above in directories_above(path):
-        inode = reading.at(tree, above)
-        if inode is None or not inode.is_dir:
-            return above if inode is not None and above not in gone else b""
-    todo = [path]
-    while todo:
-        directory = todo.pop()
-        node = reading.at(tree, directory)
-        for name in tree.names(node) if node is not None and node.is_dir else ():
-            below = join(directory, name)
-            inode = reading.at(tree, below)
-            if inode is not None and inode.is_dir:
-                todo.append(below)
-            elif below not in gone:
-                return below
-    return b""
