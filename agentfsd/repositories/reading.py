@@ -3,7 +3,6 @@
 Nothing here starts git, follows a symlink or leaves the tree. What a workspace contains is treated as data only.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +11,9 @@ from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.whole_contents import content_of
 from agentfsd.metadata.rows import is_whiteout
-from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of, work_tree_of
+from agentfsd.repositories import git_config
+from agentfsd.repositories.git_config import GitSetting
+from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of
 
 INLINE_BYTES = 1 << 20  # larger files are handed to git by descriptor
 REFS_BYTES = 1 << 28  # more than any packed-refs: whoever writes such a file means no good
@@ -94,10 +95,11 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     made.refs = packed_refs(made.packed)
     made.index = text(tree, join(path, b"index"), REFS_BYTES)
     made.shallow = text(tree, join(path, b"shallow")) or b""
-    settings = (text(tree, join(path, b"config")) or b"").lower().replace(b" ", b"").replace(b"\t", b"")
-    made.format = "sha256" if b"objectformat=sha256" in settings else "sha1"
-    made.reftable = b"refstorage=reftable" in settings
-    made.bare = b"\nbare=true" in settings or not path.endswith(b".git")
+    found = settings(tree, path)
+    extensions = git_config.values(found, b"extensions")
+    made.format = "sha256" if extensions.get(b"objectformat", b"").lower() == b"sha256" else "sha1"
+    made.reftable = extensions.get(b"refstorage", b"").lower() == b"reftable"
+    made.bare = _is_bare(git_config.values(found, b"core"), path, made)
     made.linked = _linked(tree, join(path, b"worktrees"))
     yield None
     for name, value in _loose_refs(tree, path):
@@ -110,6 +112,21 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
                 made.broken.append(name)
         yield None
     yield made
+
+
+def settings(tree: Tree, database: bytes) -> list[GitSetting]:
+    """Return the settings of a database, in the order in which git reads them: a later value of a key replaces an earlier one."""
+    found = list(git_config.settings(text(tree, join(database, b"config")) or b""))
+    if git_config.is_true(git_config.values(found, b"extensions").get(b"worktreeconfig", b"false")):
+        found += git_config.settings(text(tree, join(database, b"config.worktree")) or b"")
+    return found
+
+
+def _is_bare(core: dict[bytes, bytes], path: bytes, made: GitDatabase) -> bool:
+    """Return whether a database has no work tree. Its name says nothing: a submodule's may have any, and so may others."""
+    if b"bare" in core:
+        return git_config.is_true(core[b"bare"])
+    return path.rpartition(b"/")[2] != b".git" and b"worktree" not in core and made.index is None
 
 
 def _linked(tree: Tree, directory: bytes) -> set[bytes]:
@@ -193,16 +210,3 @@ def own_files(tree: Tree, directory: bytes) -> Iterator[tuple[bytes, Inode] | No
             elif child is not None and child.is_file and (child.content or child.lower_path != join(directory, below)):
                 yield below, child
         yield None
-
-
-def work_tree_in(tree: Tree, database: bytes) -> bytes | None:
-    """Return the directory of the workspace that holds the files tracked by a database; None if it cannot be determined."""
-    work_tree = work_tree_of(database)
-    if work_tree is not None:
-        return work_tree
-    for line in (text(tree, join(database, b"config")) or b"").splitlines():
-        key, _, value = line.partition(b"=")
-        if key.strip().lower() == b"worktree" and not value.strip().startswith(b"/"):
-            path = os.path.normpath(join(database, value.strip().strip(b'"')))
-            return None if path.startswith(b"..") else path if path != b"." else b""
-    return None

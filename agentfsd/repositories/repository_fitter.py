@@ -10,7 +10,7 @@ from collections.abc import Generator
 
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Parts, join
-from agentfsd.repositories import gathering, logs_of_refs, merge_attributes, reading
+from agentfsd.repositories import gathering, logs_of_refs, merge_attributes, reading, work_trees
 from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.fitted_changes import Changes, Fit, Fitted, Progress, Sides
@@ -65,7 +65,7 @@ class RepositoryFitter:
             text = f"{exc} ({command_in(manner.names[1], self._path, 'fsck')} says more)"
             self._fitted.clashes.append(Clash(self._path, "repository", text))
             return
-        work_tree = reading.work_tree_in(self._sides.ours, self._path)
+        work_tree = self._work_tree()
         if joined.clashes:
             self._decide(inside)
             for clash in joined.clashes:
@@ -88,6 +88,9 @@ class RepositoryFitter:
         yield 0, 0, "repositories"
         if work_tree is not None and not self._ours.bare and not joined.parted:
             yield from self._take_files(joined, work_tree)
+
+    def _work_tree(self) -> bytes | None:
+        return work_trees.work_tree_in(self._sides.ours, self._path, itertools.chain(self._his, self._mine))
 
     def _leave_to_git(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
         """Has nobody else report conflicts of files that both sides have as they committed them: git has told its own."""
@@ -119,7 +122,7 @@ class RepositoryFitter:
         workshop = self._workshops.at(self._path, self._ours.format)
         bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
         lowers = gathering.lower_objects(self._parts, trees, self._path)
-        work_tree = None if self._ours.bare else reading.work_tree_in(self._sides.ours, self._path)
+        work_tree = None if self._ours.bare else self._work_tree()
         paths = itertools.chain(self._mine, self._his)
         attributes = yield from merge_attributes.find(self._sides.ours, self._path, work_tree, paths)
         sides = (self._base, self._ours, self._theirs)
