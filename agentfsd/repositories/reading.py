@@ -4,7 +4,7 @@ Nothing here starts git, follows a symlink or leaves the tree. What a workspace 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from agentfsd.core import inode_stat
@@ -38,12 +38,16 @@ class GitDatabase:
     format: str = "sha1"
     reftable: bool = False
     bare: bool = False
-    linked: set[bytes] = field(default_factory=set)  # full names of branches that linked worktrees have checked out
+    worktrees: dict[bytes, bytes] = field(default_factory=dict)  # linked ones: HEAD by directory in the database
+    linked: set[bytes] = field(default_factory=set)  # full names of branches that these have checked out, and that may not move
     broken: list[bytes] = field(default_factory=list)  # paths of refs, and HEAD, whose content is none that git writes
 
     def resolve(self, name: bytes) -> bytes:
         """Return the object id that a ref or HEAD resolves to; b"" if there is none (a branch without commits)."""
-        value = self.head if name == b"HEAD" else self.refs.get(name, b"")
+        return self.resolve_value(self.head if name == b"HEAD" else self.refs.get(name, b""))
+
+    def resolve_value(self, value: bytes) -> bytes:
+        """Return the object id that a ref's value resolves to; b"" if there is none."""
         for _ in range(_LINKS):
             if not value.startswith(b"ref: "):
                 return value
@@ -100,7 +104,7 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     made.format = "sha256" if extensions.get(b"objectformat", b"").lower() == b"sha256" else "sha1"
     made.reftable = extensions.get(b"refstorage", b"").lower() == b"reftable"
     made.bare = _is_bare(git_config.values(found, b"core"), path, made)
-    made.linked = _linked(tree, join(path, b"worktrees"))
+    _read_worktrees(tree, made)
     yield None
     for name, value in _loose_refs(tree, path):
         if name.endswith(b".lock"):
@@ -129,11 +133,17 @@ def _is_bare(core: dict[bytes, bytes], path: bytes, made: GitDatabase) -> bool:
     return path.rpartition(b"/")[2] != b".git" and b"worktree" not in core and made.index is None
 
 
-def _linked(tree: Tree, directory: bytes) -> set[bytes]:
+def _read_worktrees(tree: Tree, made: GitDatabase) -> None:
+    for name in _names(tree, join(made.path, b"worktrees")):
+        linked = b"worktrees/" + name
+        made.worktrees[linked] = ref_value((text(tree, join(made.path, linked + b"/HEAD")) or b"").strip())
+        made.locks += [linked + b"/" + lock for lock in _names(tree, join(made.path, linked)) if kind_of(lock) == "lock"]
+    made.linked = {head[5:] for head in made.worktrees.values() if head.startswith(b"ref: ")}
+
+
+def _names(tree: Tree, directory: bytes) -> Iterable[bytes]:
     node = at(tree, directory)
-    names = tree.names(node) if node is not None and node.is_dir else []
-    heads = (text(tree, join(directory, name + b"/HEAD")) or b"" for name in names)
-    return {head[4:].strip() for head in heads if head.startswith(b"ref:")}
+    return tree.names(node) if node is not None and node.is_dir else ()
 
 
 def _loose_refs(tree: Tree, path: bytes) -> Iterator[tuple[bytes, bytes]]:

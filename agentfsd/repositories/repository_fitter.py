@@ -10,14 +10,15 @@ from collections.abc import Generator
 
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Parts, join
-from agentfsd.repositories import gathering, logs_of_refs, merge_attributes, reading, work_trees
+from agentfsd.repositories import gathering, linked_worktrees, logs_of_refs, merge_attributes, reading, work_trees
 from agentfsd.repositories.checkouts import TrackedFiles
 from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.fitted_changes import Changes, Fit, Fitted, Progress, Sides
 from agentfsd.repositories.gathering import Workshops
-from agentfsd.repositories.git_database_paths import OURS_ALONE, kind_of
+from agentfsd.repositories.git_database_paths import OURS_ALONE, kind_of, of_linked
 from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
 from agentfsd.repositories.joining import Joiner
+from agentfsd.repositories.linked_worktrees import LinkedCheckout
 from agentfsd.repositories.merge_obstacles import command_in
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.work_aside import aside
@@ -45,6 +46,7 @@ class RepositoryFitter:
         self._mine, self._his = changes
         self._path = self._ours.path
         self._coming: set[bytes] = set()
+        self._linked: list[LinkedCheckout] = []
         like = reading.at(sides.ours, join(self._path, b"HEAD"))
         assert like is not None
         self._like = like
@@ -58,6 +60,10 @@ class RepositoryFitter:
             touched: The paths in the database that our side changed.
             manner: How to join histories.
         """
+        if manner.way != "beside":
+            sides, kept_apart = (self._ours, self._theirs), self._fitted.clashes
+            self._linked, clashes = linked_worktrees.find(self._sides, *sides, inside, touched, manner)
+            kept_apart += clashes
         try:
             joined = yield from self._join(inside, manner)
         except GitFailed as exc:
@@ -67,13 +73,7 @@ class RepositoryFitter:
             return
         work_tree = self._work_tree()
         if joined.clashes:
-            self._decide(inside)
-            for clash in joined.clashes:
-                path = join(work_tree, clash.path) if work_tree is not None and clash.path else self._path
-                self._fitted.clashes.append(clash._replace(path=path))
-                self._fitted.decided.add(path)
-            if work_tree is not None and not self._ours.bare:
-                yield from self._leave_to_git(joined, work_tree)
+            yield from self._refuse(inside, joined, work_tree)
             return
         if work_tree is not None:
             self._fitted.settled += [clash._replace(path=join(work_tree, clash.path)) for clash in joined.settled]
@@ -88,9 +88,26 @@ class RepositoryFitter:
         yield 0, 0, "repositories"
         if work_tree is not None and not self._ours.bare and not joined.parted:
             yield from self._take_files(joined, work_tree)
+        for linked in self._linked:
+            yield from self._take_linked(linked, joined.linked[linked.name], inside, touched)
 
     def _work_tree(self) -> bytes | None:
         return work_trees.work_tree_in(self._sides.ours, self._path, itertools.chain(self._his, self._mine))
+
+    def _refuse(self, inside: set[bytes], joined: Joined, work_tree: bytes | None) -> Generator[Progress, None, None]:
+        """Enter the conflicts of a join."""
+        self._decide(inside)
+        names = {linked.name for linked in self._linked}
+        self._fitted.decided |= {join(self._path, name) for name in inside if of_linked(name)[0] in names}
+        if self._ours.bare:  # its HEAD may name the branch of a linked worktree
+            heads = {linked.head: linked.work_tree for linked in self._linked}
+            work_tree = heads.get(b"ref: " + self._ours.branch)
+        for clash in joined.clashes:
+            path = join(work_tree, clash.path) if work_tree is not None and clash.path else self._path
+            self._fitted.clashes.append(clash._replace(path=path))
+            self._fitted.decided.add(path)
+        if work_tree is not None:
+            yield from self._leave_to_git(joined, work_tree)
 
     def _leave_to_git(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
         """Has nobody else report conflicts of files that both sides have as they committed them: git has told its own."""
@@ -134,7 +151,7 @@ class RepositoryFitter:
             workshop.cut(side.shallow for side in sides)
             if attributes is not None:
                 workshop.apply(attributes)
-            joined = Joiner(workshop, *sides, manner).join()
+            joined = Joiner(workshop, *sides, manner).join(self._linked)
             joined.pack = workshop.pack
             return joined
 
@@ -244,6 +261,36 @@ class RepositoryFitter:
                     self._fitted.fits.append(Fit(join(self._path, name), self._his[join(self._path, name)].new))
         elif joined.index is not None:
             self._write(b"index", joined.index)
+
+    def _take_linked(
+        self, linked: LinkedCheckout, part: Joined, inside: set[bytes], touched: set[bytes]
+    ) -> Generator[Progress, None, None]:
+        """Enter what becomes of a linked worktree: HEAD, index, log and files."""
+        own = {name for name in inside if name.startswith(linked.name + b"/")}
+        kinds = {name: kind_of(name[len(linked.name) + 1 :]) for name in own}
+        if not (linked.was or part.now != linked.theirs) and part.index is None:
+            return
+        self._fitted.decided |= {join(self._path, name) for name, kind in kinds.items() if kind in OURS_ALONE}
+        if linked.head != self._ours.worktrees.get(linked.name):
+            self._write(linked.name + b"/HEAD", linked.head + b"\n")
+        if part.index is not None:
+            self._write(linked.name + b"/index", part.index)
+        for name, kind in kinds.items():
+            new = self._his[join(self._path, name)].new
+            is_missing = kind == "passing" and not reading.has(self._sides.ours, join(self._path, name))
+            if new is not None and (is_missing or (kind == "index" and part.index is None)):
+                self._fitted.fits.append(Fit(join(self._path, name), new))
+        self._take_log(linked.name + b"/logs/HEAD", part)
+        yield from self._take_files(part, linked.work_tree)
+
+    def _take_log(self, name: bytes, part: Joined) -> None:
+        path = join(self._path, name)
+        ours, theirs = (reading.text(tree, path, reading.REFS_BYTES) for tree in (self._sides.ours, self._sides.theirs))
+        moved = MovedRef(part.was, part.now, "merge")
+        entry = logs_of_refs.entry(moved, part.who) if part.now and part.now != part.was else b""
+        made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry)
+        if made is not None and made != ours:
+            self._write(name, made)
 
     def _take_rest(self, inside: set[bytes], touched: set[bytes]) -> None:
         """Enter files that git writes as a by-product, where our side has none.

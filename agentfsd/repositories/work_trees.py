@@ -29,7 +29,7 @@ def work_tree_in(tree: Tree, database: bytes, paths: Iterable[bytes] = ()) -> by
         path = os.path.normpath(join(database, named))
         return None if path.startswith(b"..") else path if path != b"." else b""
     if named:
-        return next((place for place in _ends(named) if leads_to(tree, place, database)), None)
+        return next((place for place in ends(named) if leads_to(tree, place, database)), None)
     return next((place for place in _directories_above([database, *paths]) if leads_to(tree, place, database)), None)
 
 
@@ -48,7 +48,7 @@ def leads_to(tree: Tree, directory: bytes, database: bytes) -> bool:
     return os.path.normpath(join(directory, target)) == database
 
 
-def _ends(path: bytes) -> Iterator[bytes]:
+def ends(path: bytes) -> Iterator[bytes]:
     """Yield the ends of an absolute path as paths of the workspace, the longest first, b"" at last."""
     parts = path.strip(b"/").split(b"/")
     for depth in range(1, len(parts) + 1):
