@@ -17,6 +17,7 @@ from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of
 
 INLINE_BYTES = 1 << 20  # larger files are handed to git by descriptor
 REFS_BYTES = 1 << 28  # more than any packed-refs: whoever writes such a file means no good
+_ATTEMPTS = 3  # to read refs while somebody packs them
 _LINKS = 5  # as many symbolic refs as git follows
 _ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _NO_NAME = re.compile(rb"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|[/.]$")  # source: git-check-ref-format(1)
@@ -95,8 +96,6 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
             made.locks.append(name)
         if name in UNDER_WAY:
             made.under_way.append(UNDER_WAY[name])
-    made.packed = text(tree, join(path, b"packed-refs"), REFS_BYTES) or b""
-    made.refs = packed_refs(made.packed)
     made.index = text(tree, join(path, b"index"), REFS_BYTES)
     made.shallow = text(tree, join(path, b"shallow")) or b""
     found = settings(tree, path)
@@ -106,16 +105,41 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     made.bare = _is_bare(git_config.values(found, b"core"), path, made)
     _read_worktrees(tree, made)
     yield None
-    for name, value in _loose_refs(tree, path):
-        if name.endswith(b".lock"):
-            made.locks.append(name)
-        elif value and is_ref_name(name):
-            made.refs[name] = ref_value(value)
-            made.loose.add(name)
-            if not made.refs[name]:
-                made.broken.append(name)
-        yield None
+    yield from _read_refs(tree, made)
     yield made
+
+
+def _read_refs(tree: Tree, made: GitDatabase) -> Iterator[None]:
+    """Read the refs: first their files, then the list of packed refs, which `git pack-refs` writes before it removes files.
+
+    Whoever reads them the other way round may miss a ref, or get a value of long ago, if git packs refs meanwhile.
+    """
+    path, locks, broken = join(made.path, b"packed-refs"), made.locks, made.broken
+    for _ in range(_ATTEMPTS):
+        before = _state(tree, path)
+        made.refs, made.loose, made.locks, made.broken = {}, set(), [*locks], [*broken]
+        for name, value in _loose_refs(tree, made.path):
+            if name.endswith(b".lock"):
+                made.locks.append(name)
+            elif value and is_ref_name(name):
+                made.refs[name] = ref_value(value)
+                made.loose.add(name)
+                if not made.refs[name]:
+                    made.broken.append(name)
+            yield
+        made.packed = text(tree, path, REFS_BYTES) or b""
+        made.refs = packed_refs(made.packed) | made.refs
+        if _state(tree, path) == before:
+            return
+
+
+def _state(tree: Tree, path: bytes) -> tuple[int, int, int]:
+    """Return what changes when somebody replaces a file."""
+    inode = at(tree, path)
+    if inode is None or not inode.is_file:
+        return 0, 0, 0
+    shown = inode_stat.data_stat(inode)
+    return shown.st_ino, shown.st_size, shown.st_mtime_ns
 
 
 def settings(tree: Tree, database: bytes) -> list[GitSetting]:
