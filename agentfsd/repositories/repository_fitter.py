@@ -6,12 +6,12 @@ Like fitting.py, this module changes nothing.
 import itertools
 import stat
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Parts, join
 from agentfsd.repositories import gathering, linked_worktrees, logs_of_refs, merge_attributes, reading, work_trees
-from agentfsd.repositories.checkouts import TrackedFiles
+from agentfsd.repositories.checkouts import TrackedFiles, is_as
 from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.fitted_changes import Changes, Fit, Fitted, Progress, Sides
 from agentfsd.repositories.gathering import Workshops
@@ -72,6 +72,7 @@ class RepositoryFitter:
             self._fitted.clashes.append(Clash(self._path, "repository", text))
             return
         work_tree = self._work_tree()
+        joined.clashes += self._unresolved(joined, touched, manner)
         if joined.clashes:
             yield from self._refuse(inside, joined, work_tree)
             return
@@ -87,12 +88,25 @@ class RepositoryFitter:
         self._fitted.said += joined.said
         yield 0, 0, "repositories"
         if work_tree is not None and not self._ours.bare and not joined.parted:
+            self._say_unstaged(joined, work_tree, manner.names[0])
             yield from self._take_files(joined, work_tree)
         for linked in self._linked:
+            self._say_unstaged(joined.linked[linked.name], linked.work_tree, manner.names[0])
             yield from self._take_linked(linked, joined.linked[linked.name], inside, touched)
 
     def _work_tree(self) -> bytes | None:
         return work_trees.work_tree_in(self._sides.ours, self._path, itertools.chain(self._his, self._mine))
+
+    def _unresolved(self, joined: Joined, touched: set[bytes], manner: Manner) -> Iterator[Clash]:
+        """Yield a conflict for each index of ours that has unresolved conflicts of git, as after `git stash pop`."""
+        parts = [(self._path, joined)] if manner.way != "beside" and not self._takes_their_index(touched, joined) else []
+        told = {clash.path.rpartition(b"/")[0] for clash in self._fitted.clashes}
+        linked = [one for one in self._linked if joined.linked and join(self._path, one.name) not in told]
+        for place, part in [*parts, *((one.work_tree, joined.linked[one.name]) for one in linked)]:
+            if part.unmerged:
+                name, first = manner.names[0], part.unmerged[0].decode("utf-8", "backslashreplace")
+                text = f"{name} has conflicts that nobody has resolved, such as {first}: resolve them, and `git add` them"
+                yield Clash(b"", "repository", f"{text} ({command_in(name, place, 'status')} lists them)")
 
     def _refuse(self, inside: set[bytes], joined: Joined, work_tree: bytes | None) -> Generator[Progress, None, None]:
         """Enter the conflicts of a join."""
@@ -254,8 +268,7 @@ class RepositoryFitter:
         return logs_of_refs.entry(MovedRef(b"", tip, "a stash"), joined.who) if tip else b""
 
     def _take_index(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
-        theirs = self._theirs.resolve(b"HEAD")
-        if joined.now == theirs and b"index" not in touched and not joined.stages and self._theirs.index is not None:
+        if self._takes_their_index(touched, joined):
             for name in sorted(inside):
                 if kind_of(name) == "index":
                     self._fitted.fits.append(Fit(join(self._path, name), self._his[join(self._path, name)].new))
@@ -291,6 +304,18 @@ class RepositoryFitter:
         made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry)
         if made is not None and made != ours:
             self._write(name, made)
+
+    def _takes_their_index(self, touched: set[bytes], joined: Joined) -> bool:
+        is_there = joined.now == self._theirs.resolve(b"HEAD") and self._theirs.index is not None
+        return is_there and b"index" not in touched and not joined.stages
+
+    def _say_unstaged(self, part: Joined, work_tree: bytes, name: str) -> None:
+        """Tell of what was staged, is no longer, and is in no file."""
+        for path, entry in part.unstaged.items():
+            if not is_as(reading.at(self._sides.ours, join(work_tree, path)), entry):
+                shown = path.decode("utf-8", "backslashreplace")
+                what = f"`git cat-file -p {entry.oid[:12].decode()}` shows it" if entry.oid else "it was removed"
+                self._fitted.said.append(f"{shown}: what {name} had staged is no longer staged, as the merge changes it; {what}")
 
     def _take_rest(self, inside: set[bytes], touched: set[bytes]) -> None:
         """Enter files that git writes as a by-product, where our side has none.
