@@ -10,7 +10,8 @@ from typing import Any
 from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.core.whole_contents import content_of
-from agentfsd.history.git_settings import GitSetting, running
+from agentfsd.history.git_settings import running
+from agentfsd.repositories.git_config import GitSetting
 
 _MOST_BYTES = 1 << 20
 _SETTINGS = (b"config", b"config.worktree")

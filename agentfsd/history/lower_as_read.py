@@ -14,7 +14,7 @@ from agentfsd.history.lower_drift import in_lower
 from agentfsd.lower.commit_plan import ABSENT, Identity
 from agentfsd.repositories.git_database_paths import UNDER_WAY, Finder
 
-_DIRECTORIES = (b"refs", b"logs")
+_DIRECTORIES = (b"refs", b"logs", b"worktrees")
 _READ_ONLY = (b"HEAD", b"packed-refs", b"shallow", b"config", *UNDER_WAY)  # a plan depends on them even if it leaves them
 _LOCKS = (b"HEAD.lock", b"index.lock", b"packed-refs.lock", b"config.lock", b"shallow.lock")
 
@@ -98,7 +98,7 @@ class LowerAsRead:
             inside = {path[len(database) + 1 :] for path in paths if path.startswith(database + b"/")}
             if not inside:
                 continue
-            locks = [*_LOCKS, *(name + b".lock" for name in inside if name.startswith(b"refs/"))]
+            locks = [*_LOCKS, *(name + b".lock" for name in inside if name.startswith((b"refs/", b"worktrees/")))]
             found |= {join(database, name): ABSENT for name in locks}
             for name in set(_READ_ONLY) - inside:
                 found[join(database, name)] = as_told(self.identity(join(database, name)))

@@ -102,8 +102,8 @@ def moved_refs(theirs: Tree, our_changes: dict[bytes, EntryPair]) -> dict[bytes,
     databases = {member.database for path in found if (member := finder.member(path)) is not None}
     for path, pair in our_changes.items() if found else ():
         member = finder.member(path)
-        if member is not None and member.database in databases and member.kind in ("index", "log") and _moved(theirs, pair):
-            found[path] = EntryPair(path, None, at(theirs, path), ())
+        if member is not None and member.database in databases and member.kind_in_checkout in ("index", "log"):
+            found |= {path: EntryPair(path, None, at(theirs, path), ())} if _moved(theirs, pair) else {}
     return found
 
 

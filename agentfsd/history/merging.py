@@ -25,8 +25,8 @@ from agentfsd.metadata.rows import BranchRow
 from agentfsd.repositories import git_database_paths
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.index_times import refreshed
-from agentfsd.repositories.reading import work_tree_in
 from agentfsd.repositories.telling import tell
+from agentfsd.repositories.work_trees import work_tree_in
 
 _T = TypeVar("_T")
 
@@ -186,7 +186,7 @@ def _attempt(
             if now is ours or now.read_only:
                 now = held.enter_context(overlay.trees.scratch(now))
             yield from _apply(now, theirs, outcome)
-            yield from _refresh_indexes(now, outcome.unfinished)
+            yield from _refresh_indexes(now, outcome)
             yield from since.follow(now, outcome.steps)
             result.take(name, (step.path for step in outcome.steps))
             result.said += outcome.said
@@ -326,10 +326,10 @@ def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[i
         yield done, total, "applying"
 
 
-def _refresh_indexes(tree: Tree, databases: Iterable[bytes]) -> Generator[tuple[int, int, str], None, None]:
-    """Note in the index of each database what the tree shows of its files now, so that `git merge --abort` trusts them."""
-    for database in databases:
-        work_tree = work_tree_in(tree, database)
+def _refresh_indexes(tree: Tree, outcome: MergeOutcome) -> Generator[tuple[int, int, str], None, None]:
+    """Note in the index of each merge under way what the tree shows of its files now, so that `git merge --abort` trusts them."""
+    for database in outcome.unfinished:
+        work_tree = work_tree_in(tree, database, (step.path for step in outcome.steps))
         index = None if work_tree is None else (yield from refreshed(tree, database, work_tree))
         if index is not None:
             path = join(database, b"index")

@@ -61,7 +61,7 @@ class TreeBefore:
             yield None
         if made is None:
             return
-        packed = reading.packed_refs(self.text(join(ours.path, b"packed-refs")) or b"")
+        changed = dict[bytes, bytes | None]()
         for name in sorted(made.refs.keys() | theirs.refs.keys()):
             path = join(ours.path, name)
             if made.refs.get(name) != theirs.refs.get(name):
@@ -71,8 +71,11 @@ class TreeBefore:
                 value = None if row is None or origin.identity_of(row) == NO_LOWER else _kept(self._ours, row)
             else:
                 continue
-            made.refs[name] = packed.get(name, b"") if value is None else _value(value)
+            changed[name] = value
             yield None
+        packed = reading.packed_refs(self.text(join(ours.path, b"packed-refs")) or b"")  # after the files, as reading.py does
+        for name, value in changed.items():
+            made.refs[name] = packed.get(name, b"") if value is None else _value(value)
         made.refs = {name: value for name, value in made.refs.items() if value}
         yield made
 
@@ -121,14 +124,14 @@ class OriginBefore:
         """See Before."""
         head = _value(self.text(join(ours.path, b"HEAD")) or b"")
         made = GitDatabase(ours.path, head, format=ours.format, bare=ours.bare)
-        packed = self.text(join(ours.path, b"packed-refs"))
-        names = {*ours.refs, *theirs.refs}
-        made.refs = dict.fromkeys(names, UNKNOWN) if packed == UNKNOWN else reading.packed_refs(packed or b"")
+        names, loose = {*ours.refs, *theirs.refs}, dict[bytes, bytes]()
         for name in sorted(names):
             value = self.text(join(ours.path, name))
             if value is not None:
-                made.refs[name] = _value(value)
+                loose[name] = _value(value)
             yield None
+        packed = self.text(join(ours.path, b"packed-refs"))  # after the files: git writes it before it removes them
+        made.refs = (dict.fromkeys(names, UNKNOWN) if packed == UNKNOWN else reading.packed_refs(packed or b"")) | loose
         yield made
 
 

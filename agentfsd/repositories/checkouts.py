@@ -90,7 +90,7 @@ class TrackedFiles:
         theirs_as_committed = is_as(theirs, two)
         if not (is_as(ours, one) and (theirs_as_committed or not his)):  # theirs may show a file that only the lower has got
             return None
-        went = (his and self._his[path].new is None) or name in joined.renamed_twice
+        went = (his and self._his[path].new is None) or name in joined.renamed_twice or joined.switched
         if not result.oid and ours is not None and not went:
             return None  # only their commit lacks it: that nobody there removed the file, they may never have had it
         if result == one:

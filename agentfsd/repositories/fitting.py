@@ -6,7 +6,7 @@ This module decides and changes nothing. The plain merge of files then skips eve
 from collections.abc import Generator, Iterator
 
 from agentfsd.core.tree import Parts, Tree, join
-from agentfsd.repositories import reading
+from agentfsd.repositories import reading, work_trees
 from agentfsd.repositories.commits import Clash
 from agentfsd.repositories.fitted_changes import Changes, Fitted, Progress, Sides
 from agentfsd.repositories.gathering import Workshops
@@ -63,7 +63,7 @@ def fit(
 
 def _working_files(tree: Tree, database: bytes, changes: Changes) -> Iterator[bytes]:
     """Yield the changed paths of a database's working files. They are no conflicts while git has something to finish there."""
-    work_tree = reading.work_tree_in(tree, database)
+    work_tree = work_trees.work_tree_in(tree, database, changes)
     for path in changes if work_tree is not None else ():
         if path.startswith(work_tree + b"/" if work_tree else b"") and not (path + b"/").startswith(database + b"/"):
             yield path

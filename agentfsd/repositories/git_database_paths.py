@@ -52,6 +52,11 @@ class Member(NamedTuple):
         """What the file is for, as kind_of() says."""
         return kind_of(self.inside)
 
+    @property
+    def kind_in_checkout(self) -> Kind:
+        """As kind; but a file of a linked worktree counts as what it is for that worktree, such as its index."""
+        return kind_of(of_linked(self.inside)[1] or self.inside)
+
 
 def kind_of(inside: bytes) -> Kind:
     """Return what a file of a database is for. *inside* is its path in the database."""
@@ -69,6 +74,15 @@ def kind_of(inside: bytes) -> Kind:
     return "settings" if first in _SETTINGS else "other"
 
 
+def of_linked(inside: bytes) -> tuple[bytes, bytes]:
+    """Split a path in a database: return the directory of the linked worktree that it belongs to, and its place there.
+
+    Both are b"" for any other path.
+    """
+    parts = inside.split(b"/", 2)
+    return (parts[0] + b"/" + parts[1], parts[2]) if parts[0] == b"worktrees" and len(parts) == 3 else (b"", b"")
+
+
 def rank_of(member: Member | None, *, gone: bool) -> int:
     """Return when a path is written into the real directory, so that git finds a whole repository whenever the writing stops.
 
@@ -81,7 +95,8 @@ def rank_of(member: Member | None, *, gone: bool) -> int:
     """
     if member is None or not member.inside:
         return 1
-    return {"object": 5, "ref": 3}.get(member.kind, _RANKS.get(member.kind, 1)) if gone else _RANKS.get(member.kind, 1)
+    kind = member.kind_in_checkout
+    return {"object": 5, "ref": 3}.get(kind, _RANKS.get(kind, 1)) if gone else _RANKS.get(kind, 1)
 
 
 def is_of_one_checkout(path: bytes) -> bool:

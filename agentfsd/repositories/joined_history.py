@@ -58,6 +58,10 @@ class Joined:
         theirs: The commit that is being merged, if there are unmerged entries.
         said: Sentences for people about what was done.
         parted: The two histories have no common ancestor. They stay separate, so git has no merge of the working files.
+        linked: The results for linked worktrees, by their directory in the database.
+        switched: HEAD of our side leads to another branch afterwards: committed files that this one lacks go.
+        unmerged: The paths with conflicts in our index. There is no index then.
+        unstaged: What our side had staged and the index has no longer, by path.
         pack: A pack that replaces many loose objects of the other side; None for none.
     """
 
@@ -78,6 +82,10 @@ class Joined:
     who: bytes = b"agentfsd <agentfsd@localhost>"
     index: bytes | None = None
     parted: bool = False
+    switched: bool = False
+    unmerged: list[bytes] = field(default_factory=list)
+    unstaged: dict[bytes, Entry] = field(default_factory=dict)
     made: dict[bytes, bytes] = field(default_factory=dict)
     contents: dict[bytes, bytes] = field(default_factory=dict)
     pack: Pack | None = None
+    linked: dict[bytes, "Joined"] = field(default_factory=dict)

@@ -6,15 +6,18 @@ docs/explanation/git-histories.md has the rules. This module sees names and obje
 joined_history.py has what it is told and what it answers.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable
+from dataclasses import replace
 
 from agentfsd.repositories.before import UNKNOWN
-from agentfsd.repositories.commits import Clash, Commits, Entry, MergedTrees, Unrelated
+from agentfsd.repositories.checkout_index import CheckoutIndex
+from agentfsd.repositories.commits import Clash, Commits, MergedTrees, Unrelated
 from agentfsd.repositories.joined_history import REAL_DIRECTORY, Joined, Manner, MovedRef
+from agentfsd.repositories.linked_worktrees import LinkedCheckout
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.ref_names import short_name
 from agentfsd.repositories.refs_beside import RefsBeside
-from agentfsd.repositories.workshop import GitFailed, Workshop
+from agentfsd.repositories.workshop import Workshop
 
 _ONES_OWN = (b"refs/bisect/", b"refs/worktree/", b"refs/rewritten/")  # of one checkout: never merged
 _MERGEABLE = (b"refs/heads/", b"refs/notes/")
@@ -23,28 +26,33 @@ _MERGEABLE = (b"refs/heads/", b"refs/notes/")
 class Joiner:
     """Joins *theirs* to *ours*. *base* is the common state that both started from.
 
-    The refs *held* are checked out in linked worktrees of ours, whose index and files would not follow: they stay.
+    The refs that ``ours.linked`` names are checked out in linked worktrees whose index and files would not follow: they stay.
     """
 
-    def __init__(
-        self, workshop: Workshop, base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner, held: Set[bytes]
-    ) -> None:  # fmt: skip
-        self._workshop, self._commits, self._held = workshop, Commits(workshop), held | {*ours.checked_out}
+    def __init__(self, workshop: Workshop, base: GitDatabase, ours: GitDatabase, theirs: GitDatabase, manner: Manner) -> None:
+        self._workshop, self._commits = workshop, Commits(workshop)
+        self._index, self._held = CheckoutIndex(workshop, self._commits), {*ours.linked, *ours.checked_out}
         self._base, self._ours, self._theirs, self._manner = base, ours, theirs, manner
         self._beside = RefsBeside(manner.names[1], ours, self._commits.is_ancestor)
         self._brought, self._how = 0, ""
         self.joined = Joined()
 
-    def join(self) -> Joined:
-        """Join the histories and return the result. If ``clashes`` is not empty, the histories cannot be joined."""
+    def join(self, linked: Iterable[LinkedCheckout] = ()) -> Joined:
+        """Join the histories and return the result. If ``clashes`` is not empty, the histories cannot be joined.
+
+        Args:
+            linked: The linked worktrees that are to follow.
+        """
         joined = self.joined
         self._join_refs()
         self._join_head()
         self._beside.enter(joined)
         if not self._ours.bare:
-            self._compare()
+            self._index.compare(joined, self._theirs.resolve(b"HEAD"))
             if joined.now != joined.was or joined.stages:
-                joined.index = self._fit_index()
+                joined.index = self._index.fit(joined, self._ours.index, joined.was)
+        if not joined.clashes:
+            joined.linked = {checkout.name: self._fit_linked(checkout) for checkout in linked}
         joined.made = self._workshop.made()
         return joined
 
@@ -141,7 +149,7 @@ class Joiner:
         joined, name = self.joined, self._ours.branch
         joined.was = joined.now = self._ours.resolve(b"HEAD")
         was, his = self._base.resolve(name or b"HEAD"), self._his_head(name)
-        if self._manner.way == "beside":
+        if self._manner.way == "beside" or name in self._ours.linked:  # as a bare repository's HEAD may be
             if name and his not in (was, b""):
                 self._put_beside(name, his)
             self._beside_detached()
@@ -233,7 +241,7 @@ class Joiner:
             return
         if manner.whole_files and not merged.stages:
             self._refuse_shared(mine, his, merged)
-        if merged.stages and not manner.favor and manner.markers:
+        if merged.stages and not manner.favor and manner.markers and not self._ours.bare:
             joined.tree, joined.stages, joined.theirs, joined.clashes = merged.tree, merged.stages, his, []
             joined.settled += self._commits.left_open(merged)
             return
@@ -320,38 +328,17 @@ class Joiner:
 
     # -- working files and index
 
-    def _compare(self) -> None:
-        joined = self.joined
-        ours, theirs = (self._commits.tree_of(commit) for commit in (joined.was, self._theirs.resolve(b"HEAD")))
-        joined.tree = joined.tree or self._commits.tree_of(joined.now)
-        joined.to_ours, joined.to_theirs = self._commits.differences([(ours, joined.tree), (theirs, joined.tree)])
-        for path in joined.to_ours.keys() & joined.to_theirs.keys() | joined.stages.keys():
-            entry = joined.to_ours[path].new if path in joined.to_ours else Entry()
-            if entry.oid and entry.mode.startswith(b"1") and entry.mode != b"160000":
-                joined.contents[entry.oid] = self._commits.blob(entry.oid)
+    def _fit_linked(self, checkout: LinkedCheckout) -> Joined:
+        """Return the result for a linked worktree, as for a checkout of its own."""
+        switched = checkout.head != self._ours.worktrees.get(checkout.name, checkout.head)
+        part = Joined(was=checkout.was, now=self._resolve(checkout.head), switched=switched)
+        self._index.compare(part, checkout.theirs)
+        part.who = self._commits.who(part.now) if part.now else part.who
+        if part.now != checkout.theirs or not checkout.ours_untouched:
+            part.index = self._index.fit(part, checkout.index, checkout.started)
+        return part
 
-    def _fit_index(self) -> bytes | None:
-        """Return our index, updated to the result. What our side had staged stays staged where git can keep it."""
-        place = f"{self._workshop.path}/index"
-        if self._ours.index is not None:
-            with open(place, "wb") as file:
-                file.write(self._ours.index)
-        ours = self._commits.tree_of(self.joined.was)
-        try:
-            if self._ours.index is None:
-                self._workshop.git("read-tree", self.joined.tree)
-            else:
-                self._workshop.git("read-tree", "-i", "-m", ours, self.joined.tree)
-        except GitFailed:
-            self._workshop.git("read-tree", "-i", "--reset", self.joined.tree)  # without -i it asks for a work tree
-        if self.joined.stages:
-            self._workshop.git("update-index", "-z", "--index-info", data=self._stage_lines())
-        with open(place, "rb") as file:
-            return file.read()
-
-    def _stage_lines(self) -> bytes:
-        lines = []
-        for path, stages in self.joined.stages.items():
-            lines.append(b"0 " + self._commits.zero + b"\t" + path + b"\0")
-            lines += [entry.mode + b" " + entry.oid + b" %d\t" % stage + path + b"\0" for stage, entry in stages.items()]
-        return b"".join(lines)
+    def _resolve(self, value: bytes) -> bytes:
+        """Return the object id that a HEAD with this value has after the join; b"" if there is none."""
+        refs = self._ours.refs | {name: moved.new for name, moved in self.joined.refs.items()}
+        return replace(self._ours, refs=refs).resolve_value(value)

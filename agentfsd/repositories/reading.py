@@ -3,19 +3,21 @@
 Nothing here starts git, follows a symlink or leaves the tree. What a workspace contains is treated as data only.
 """
 
-import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.whole_contents import content_of
 from agentfsd.metadata.rows import is_whiteout
-from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of, work_tree_of
+from agentfsd.repositories import git_config
+from agentfsd.repositories.git_config import GitSetting
+from agentfsd.repositories.git_database_paths import UNDER_WAY, kind_of
 
 INLINE_BYTES = 1 << 20  # larger files are handed to git by descriptor
 REFS_BYTES = 1 << 28  # more than any packed-refs: whoever writes such a file means no good
+_ATTEMPTS = 3  # to read refs while somebody packs them
 _LINKS = 5  # as many symbolic refs as git follows
 _ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _NO_NAME = re.compile(rb"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|[/.]$")  # source: git-check-ref-format(1)
@@ -37,12 +39,16 @@ class GitDatabase:
     format: str = "sha1"
     reftable: bool = False
     bare: bool = False
-    linked: set[bytes] = field(default_factory=set)  # full names of refs that HEADs of linked worktrees lead through
+    worktrees: dict[bytes, bytes] = field(default_factory=dict)  # linked ones: HEAD by directory in the database
+    linked: set[bytes] = field(default_factory=set)  # full names of refs that these HEADs lead through, and that may not move
     broken: list[bytes] = field(default_factory=list)  # paths of refs, and HEAD, whose content is none that git writes
 
     def resolve(self, name: bytes) -> bytes:
         """Return the object id that a ref or HEAD resolves to; b"" if there is none (a branch without commits)."""
-        value = self.head if name == b"HEAD" else self.refs.get(name, b"")
+        return self.resolve_value(self.head if name == b"HEAD" else self.refs.get(name, b""))
+
+    def resolve_value(self, value: bytes) -> bytes:
+        """Return the object id that a ref's value resolves to; b"" if there is none."""
         for _ in range(_LINKS):
             if not value.startswith(b"ref: "):
                 return value
@@ -57,11 +63,17 @@ class GitDatabase:
     @property
     def checked_out(self) -> list[bytes]:
         """The full names of the refs that HEAD leads through: symbolic ones, and the branch last."""
-        return self.way(self.head[5:].strip()) if self.head.startswith(b"ref: ") else []
+        return self.way(self.head)
 
-    def way(self, name: bytes) -> list[bytes]:
-        """Return the names that a ref leads through, itself first."""
-        names = [name]
+    def ways(self, heads: Iterable[bytes]) -> set[bytes]:
+        """Return the full names of all refs that some HEADs lead through."""
+        return {name for head in heads for name in self.way(head)}
+
+    def way(self, head: bytes) -> list[bytes]:
+        """Return the full names of the refs that a HEAD of this value leads through; none if it is detached."""
+        if not head.startswith(b"ref: "):
+            return []
+        names = [head[5:].strip()]
         while len(names) < _LINKS and (value := self.refs.get(names[-1], b"")).startswith(b"ref: "):
             names.append(value[5:].strip())
         return names
@@ -102,35 +114,78 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
             made.locks.append(name)
         if name in UNDER_WAY:
             made.under_way.append(UNDER_WAY[name])
-    made.packed = text(tree, join(path, b"packed-refs"), REFS_BYTES) or b""
-    made.refs = packed_refs(made.packed)
     made.index = text(tree, join(path, b"index"), REFS_BYTES)
     made.shallow = text(tree, join(path, b"shallow")) or b""
-    settings = (text(tree, join(path, b"config")) or b"").lower().replace(b" ", b"").replace(b"\t", b"")
-    made.format = "sha256" if b"objectformat=sha256" in settings else "sha1"
-    made.reftable = b"refstorage=reftable" in settings
-    made.bare = b"\nbare=true" in settings or not path.endswith(b".git")
+    found = settings(tree, path)
+    extensions = git_config.values(found, b"extensions")
+    made.format = "sha256" if extensions.get(b"objectformat", b"").lower() == b"sha256" else "sha1"
+    made.reftable = extensions.get(b"refstorage", b"").lower() == b"reftable"
+    made.bare = _is_bare(git_config.values(found, b"core"), path, made)
+    _read_worktrees(tree, made)
     yield None
-    for name, value in _loose_refs(tree, path):
-        if name.endswith(b".lock"):
-            made.locks.append(name)
-        elif value and is_ref_name(name):
-            made.refs[name] = ref_value(value)
-            made.loose.add(name)
-            if not made.refs[name]:
-                made.broken.append(name)
-        yield None
-    made.linked = {name for branch in linked_worktrees(tree, path).values() for name in made.way(branch)}
+    yield from _read_refs(tree, made)
+    made.linked = made.ways(made.worktrees.values())
     yield made
 
 
-def linked_worktrees(tree: Tree, path: bytes) -> dict[bytes, bytes]:
-    """Return the full name of the branch that each linked worktree of a database has checked out, by the worktree's name."""
-    directory = join(path, b"worktrees")
+def _read_refs(tree: Tree, made: GitDatabase) -> Iterator[None]:
+    """Read the refs: first their files, then the list of packed refs, which `git pack-refs` writes before it removes files.
+
+    Whoever reads them the other way round may miss a ref, or get a value of long ago, if git packs refs meanwhile.
+    """
+    path, locks, broken = join(made.path, b"packed-refs"), made.locks, made.broken
+    for _ in range(_ATTEMPTS):
+        before = _state(tree, path)
+        made.refs, made.loose, made.locks, made.broken = {}, set(), [*locks], [*broken]
+        for name, value in _loose_refs(tree, made.path):
+            if name.endswith(b".lock"):
+                made.locks.append(name)
+            elif value and is_ref_name(name):
+                made.refs[name] = ref_value(value)
+                made.loose.add(name)
+                if not made.refs[name]:
+                    made.broken.append(name)
+            yield
+        made.packed = text(tree, path, REFS_BYTES) or b""
+        made.refs = packed_refs(made.packed) | made.refs
+        if _state(tree, path) == before:
+            return
+
+
+def _state(tree: Tree, path: bytes) -> tuple[int, int, int]:
+    """Return what changes when somebody replaces a file."""
+    inode = at(tree, path)
+    if inode is None or not inode.is_file:
+        return 0, 0, 0
+    shown = inode_stat.data_stat(inode)
+    return shown.st_ino, shown.st_size, shown.st_mtime_ns
+
+
+def settings(tree: Tree, database: bytes) -> list[GitSetting]:
+    """Return the settings of a database, in the order in which git reads them: a later value of a key replaces an earlier one."""
+    found = list(git_config.settings(text(tree, join(database, b"config")) or b""))
+    if git_config.is_true(git_config.values(found, b"extensions").get(b"worktreeconfig", b"false")):
+        found += git_config.settings(text(tree, join(database, b"config.worktree")) or b"")
+    return found
+
+
+def _is_bare(core: dict[bytes, bytes], path: bytes, made: GitDatabase) -> bool:
+    """Return whether a database has no work tree. Its name says nothing: a submodule's may have any, and so may others."""
+    if b"bare" in core:
+        return git_config.is_true(core[b"bare"])
+    return path.rpartition(b"/")[2] != b".git" and b"worktree" not in core and made.index is None
+
+
+def _read_worktrees(tree: Tree, made: GitDatabase) -> None:
+    for name in _names(tree, join(made.path, b"worktrees")):
+        linked = b"worktrees/" + name
+        made.worktrees[linked] = ref_value((text(tree, join(made.path, linked + b"/HEAD")) or b"").strip())
+        made.locks += [linked + b"/" + lock for lock in _names(tree, join(made.path, linked)) if kind_of(lock) == "lock"]
+
+
+def _names(tree: Tree, directory: bytes) -> Iterable[bytes]:
     node = at(tree, directory)
-    names = tree.names(node) if node is not None and node.is_dir else []
-    heads = {name: text(tree, join(directory, name + b"/HEAD")) or b"" for name in names}
-    return {name: head[4:].strip() for name, head in heads.items() if head.startswith(b"ref:")}
+    return tree.names(node) if node is not None and node.is_dir else ()
 
 
 def _loose_refs(tree: Tree, path: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -207,16 +262,3 @@ def own_files(tree: Tree, directory: bytes) -> Iterator[tuple[bytes, Inode] | No
             elif child is not None and child.is_file and (child.content or child.lower_path != join(directory, below)):
                 yield below, child
         yield None
-
-
-def work_tree_in(tree: Tree, database: bytes) -> bytes | None:
-    """Return the directory of the workspace that holds the files tracked by a database; None if it cannot be determined."""
-    work_tree = work_tree_of(database)
-    if work_tree is not None:
-        return work_tree
-    for line in (text(tree, join(database, b"config")) or b"").splitlines():
-        key, _, value = line.partition(b"=")
-        if key.strip().lower() == b"worktree" and not value.strip().startswith(b"/"):
-            path = os.path.normpath(join(database, value.strip().strip(b'"')))
-            return None if path.startswith(b"..") else path if path != b"." else b""
-    return None

@@ -10,14 +10,15 @@ from collections.abc import Generator, Iterator
 
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Parts, Tree, join
-from agentfsd.repositories import alternates, gathering, merge_attributes, reading
-from agentfsd.repositories.checkouts import TrackedFiles
+from agentfsd.repositories import alternates, gathering, linked_worktrees, logs_of_refs, merge_attributes, reading, work_trees
+from agentfsd.repositories.checkouts import TrackedFiles, is_as
 from agentfsd.repositories.commits import Clash, Commits
 from agentfsd.repositories.fitted_changes import Changes, Fit, Fitted, Progress, Sides
 from agentfsd.repositories.gathering import Workshops
-from agentfsd.repositories.git_database_paths import OURS_ALONE, kind_of
-from agentfsd.repositories.joined_history import Joined, Manner
+from agentfsd.repositories.git_database_paths import OURS_ALONE, kind_of, of_linked
+from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
 from agentfsd.repositories.joining import Joiner
+from agentfsd.repositories.linked_worktrees import LinkedCheckout
 from agentfsd.repositories.merge_obstacles import command_in
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.ref_files import LogJoiner, in_the_way
@@ -47,6 +48,7 @@ class RepositoryFitter:
         self._mine, self._his = changes
         self._path = self._ours.path
         self._coming: set[bytes] = set()
+        self._linked: list[LinkedCheckout] = []
         like = reading.at(sides.ours, join(self._path, b"HEAD"))
         assert like is not None
         self._like = like
@@ -60,6 +62,10 @@ class RepositoryFitter:
             touched: The paths in the database that our side changed.
             manner: How to join histories.
         """
+        if manner.way != "beside":
+            sides, kept_apart = (self._ours, self._theirs), self._fitted.clashes
+            self._linked, clashes = linked_worktrees.find(self._sides, *sides, inside, touched, manner)
+            kept_apart += clashes
         try:
             joined = yield from self._join(inside, manner)
         except GitFailed as exc:
@@ -68,15 +74,10 @@ class RepositoryFitter:
             self._fitted.clashes.append(Clash(self._path, "repository", text))
             return
         joined.clashes += self._blocked(joined)
-        work_tree = reading.work_tree_in(self._sides.ours, self._path)
+        work_tree = self._work_tree()
+        joined.clashes += self._unresolved(joined, touched, manner)
         if joined.clashes:
-            self._decide(inside)
-            for clash in joined.clashes:
-                path = join(work_tree, clash.path) if work_tree is not None and clash.path else self._path
-                self._fitted.clashes.append(clash._replace(path=path))
-                self._fitted.decided.add(path)
-            if work_tree is not None and not self._ours.bare:
-                yield from self._leave_to_git(joined, work_tree)
+            yield from self._refuse(inside, joined, work_tree)
             return
         if work_tree is not None:
             self._fitted.settled += [clash._replace(path=join(work_tree, clash.path)) for clash in joined.settled]
@@ -92,7 +93,40 @@ class RepositoryFitter:
         self._fitted.said += joined.said
         yield 0, 0, "repositories"
         if work_tree is not None and not self._ours.bare and not joined.parted:
+            self._say_unstaged(joined, work_tree, manner.names[0])
             yield from self._take_files(joined, work_tree)
+        for linked in self._linked:
+            self._say_unstaged(joined.linked[linked.name], linked.work_tree, manner.names[0])
+            yield from self._take_linked(linked, joined.linked[linked.name], inside, touched)
+
+    def _work_tree(self) -> bytes | None:
+        return work_trees.work_tree_in(self._sides.ours, self._path, itertools.chain(self._his, self._mine))
+
+    def _unresolved(self, joined: Joined, touched: set[bytes], manner: Manner) -> Iterator[Clash]:
+        """Yield a conflict for each index of ours that has unresolved conflicts of git, as after `git stash pop`."""
+        parts = [(self._path, joined)] if manner.way != "beside" and not self._takes_their_index(touched, joined) else []
+        told = {clash.path.rpartition(b"/")[0] for clash in self._fitted.clashes}
+        linked = [one for one in self._linked if joined.linked and join(self._path, one.name) not in told]
+        for place, part in [*parts, *((one.work_tree, joined.linked[one.name]) for one in linked)]:
+            if part.unmerged:
+                name, first = manner.names[0], part.unmerged[0].decode("utf-8", "backslashreplace")
+                text = f"{name} has conflicts that nobody has resolved, such as {first}: resolve them, and `git add` them"
+                yield Clash(b"", "repository", f"{text} ({command_in(name, place, 'status')} lists them)")
+
+    def _refuse(self, inside: set[bytes], joined: Joined, work_tree: bytes | None) -> Generator[Progress, None, None]:
+        """Enter the conflicts of a join."""
+        self._decide(inside)
+        names = {linked.name for linked in self._linked}
+        self._fitted.decided |= {join(self._path, name) for name in inside if of_linked(name)[0] in names}
+        if self._ours.bare:  # its HEAD may name the branch of a linked worktree
+            heads = {linked.head: linked.work_tree for linked in self._linked}
+            work_tree = heads.get(b"ref: " + self._ours.branch)
+        for clash in joined.clashes:
+            path = join(work_tree, clash.path) if work_tree is not None and clash.path else self._path
+            self._fitted.clashes.append(clash._replace(path=path))
+            self._fitted.decided.add(path)
+        if work_tree is not None:
+            yield from self._leave_to_git(joined, work_tree)
 
     def _leave_to_git(self, joined: Joined, work_tree: bytes) -> Generator[Progress, None, None]:
         """Has nobody else report conflicts of files that both sides have as they committed them: git has told its own."""
@@ -124,11 +158,10 @@ class RepositoryFitter:
         workshop = self._workshops.at(self._path, self._ours.format)
         bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
         lowers = gathering.lower_objects(self._parts, trees, self._path)
-        work_tree = None if self._ours.bare else reading.work_tree_in(self._sides.ours, self._path)
+        work_tree = None if self._ours.bare else self._work_tree()
         paths = itertools.chain(self._mine, self._his)
         attributes = yield from merge_attributes.find(self._sides.ours, self._path, work_tree, paths)
         sides = (self._base, self._ours, self._theirs)
-        held = self._find_held(inside)
         texts = (self._sides.base.text(join(self._path, alternates.PATH)), *map(self._alternates_of, self._sides[1:]))
         self._alternates = alternates.unite(*texts)
         self._coming = self._find_coming(inside)
@@ -139,7 +172,7 @@ class RepositoryFitter:
             workshop.cut(side.shallow for side in sides)
             if attributes is not None:
                 workshop.apply(attributes)
-            joined = Joiner(workshop, *sides, manner, held).join()
+            joined = Joiner(workshop, *sides, manner).join(self._linked)
             joined.pack = workshop.pack
             self._refuse_to_borrow(Commits(workshop), joined, manner)
             return joined
@@ -164,16 +197,6 @@ class RepositoryFitter:
             mend = command_in(theirs, self._path, "repack -a -d")
             text = f"{theirs} needs objects of {place}, from which {ours} no longer borrows: {mend} copies them"
             joined.clashes.append(Clash(b"", "repository", text))
-
-    def _find_held(self, inside: set[bytes]) -> set[bytes]:
-        """The branches that linked worktrees of ours have checked out, without those in which the other side has been at work.
-
-        The index and the files of such a worktree of theirs come along with its branch.
-        """
-        places = {tuple(name.split(b"/")[1:3]) for name in inside if name.startswith(b"worktrees/")}
-        used = {place[0] for place in places if place[-1] in (b"HEAD", b"index", b"logs")}
-        worktrees = reading.linked_worktrees(self._sides.ours, self._path)
-        return {ref for name, branch in worktrees.items() if name not in used for ref in self._ours.way(branch)}
 
     def _find_coming(self, inside: set[bytes]) -> set[bytes]:
         """The object files that we lack."""
@@ -261,13 +284,54 @@ class RepositoryFitter:
                 self._write(name, made)
 
     def _take_index(self, inside: set[bytes], touched: set[bytes], joined: Joined) -> None:
-        theirs = self._theirs.resolve(b"HEAD")
-        if joined.now == theirs and b"index" not in touched and not joined.stages and self._theirs.index is not None:
+        if self._takes_their_index(touched, joined):
             for name in sorted(inside):
                 if kind_of(name) == "index":
                     self._fitted.fits.append(Fit(join(self._path, name), self._his[join(self._path, name)].new))
         elif joined.index is not None:
             self._write(b"index", joined.index)
+
+    def _take_linked(
+        self, linked: LinkedCheckout, part: Joined, inside: set[bytes], touched: set[bytes]
+    ) -> Generator[Progress, None, None]:
+        """Enter what becomes of a linked worktree: HEAD, index, log and files."""
+        own = {name for name in inside if name.startswith(linked.name + b"/")}
+        kinds = {name: kind_of(name[len(linked.name) + 1 :]) for name in own}
+        if not (linked.was or part.now != linked.theirs) and part.index is None:
+            return
+        self._fitted.decided |= {join(self._path, name) for name, kind in kinds.items() if kind in OURS_ALONE}
+        if linked.head != self._ours.worktrees.get(linked.name):
+            self._write(linked.name + b"/HEAD", linked.head + b"\n")
+        if part.index is not None:
+            self._write(linked.name + b"/index", part.index)
+        for name, kind in kinds.items():
+            new = self._his[join(self._path, name)].new
+            is_missing = kind == "passing" and not reading.has(self._sides.ours, join(self._path, name))
+            if new is not None and (is_missing or (kind == "index" and part.index is None)):
+                self._fitted.fits.append(Fit(join(self._path, name), new))
+        self._take_log(linked.name + b"/logs/HEAD", part)
+        yield from self._take_files(part, linked.work_tree)
+
+    def _take_log(self, name: bytes, part: Joined) -> None:
+        path = join(self._path, name)
+        ours, theirs = (reading.text(tree, path, reading.REFS_BYTES) for tree in (self._sides.ours, self._sides.theirs))
+        moved = MovedRef(part.was, part.now, "merge")
+        entry = logs_of_refs.entry(moved, part.who) if part.now and part.now != part.was else b""
+        made = logs_of_refs.join(self._sides.base.text(path), ours, theirs, entry)
+        if made is not None and made != ours:
+            self._write(name, made)
+
+    def _takes_their_index(self, touched: set[bytes], joined: Joined) -> bool:
+        is_there = joined.now == self._theirs.resolve(b"HEAD") and self._theirs.index is not None
+        return is_there and b"index" not in touched and not joined.stages
+
+    def _say_unstaged(self, part: Joined, work_tree: bytes, name: str) -> None:
+        """Tell of what was staged, is no longer, and is in no file."""
+        for path, entry in part.unstaged.items():
+            if not is_as(reading.at(self._sides.ours, join(work_tree, path)), entry):
+                shown = path.decode("utf-8", "backslashreplace")
+                what = f"`git cat-file -p {entry.oid[:12].decode()}` shows it" if entry.oid else "it was removed"
+                self._fitted.said.append(f"{shown}: what {name} had staged is no longer staged, as the merge changes it; {what}")
 
     def _take_rest(self, inside: set[bytes], touched: set[bytes]) -> None:
         """Enter files that git writes as a by-product, where our side has none.

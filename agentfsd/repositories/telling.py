@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from agentfsd.core.tree import Parts, Tree, join
-from agentfsd.repositories import ignored_files, reading
+from agentfsd.repositories import ignored_files, reading, work_trees
 from agentfsd.repositories.checkouts import is_as
 from agentfsd.repositories.commits import NOTHING, Commits, Difference
 from agentfsd.repositories.gathering import bundle_of, lower_objects, workplace
@@ -106,7 +106,7 @@ def _tell(
     if looked is None:
         return None
     lines, (behind, ahead), committed = looked
-    work_tree = reading.work_tree_in(new, now.path)
+    work_tree = work_trees.work_tree_in(new, now.path, changed)
     uncommitted = list[bytes]()
     for path in _files(old, new, changed) if work_tree is not None and not now.bare else ():
         if _is_uncommitted(old, new, path, work_tree or b"", committed):

@@ -196,7 +196,7 @@ def test_what_ours_had_staged_where_they_committed_comes_unstaged(agents: Agents
     agents.commit("two", {"text": lines(l16="two"), "b": "B\n"}, "two's")
     assert agents.merge("two", into="one").conflicts == []
     place = shown(agents, "one")
-    assert git(place, "status", "--porcelain") == " M text\n?? new"
+    assert git(place, "status", "--porcelain") == "A  new\n M text"
     assert (place / "text").read_text() == lines(l3="staged", l16="two")
 
 

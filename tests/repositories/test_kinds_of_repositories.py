@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agentfsd.history.merge_records import Rules
 from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, commit, git, start
 
@@ -34,7 +35,7 @@ def nested_in_no_repository(lower: Path) -> Place:
 
 def submodule(lower: Path) -> Place:
     plain(lower)
-    start(lower.parent / "library", {"a": "a\n"})
+    start(lower.parent / "library", {"a": "a\n", "text": TEXT})
     git(lower, "submodule", "--quiet", "add", str(lower.parent / "library"), "lib")
     git(lower, "commit", "-qm", "adds a submodule")
     git(lower / "lib", "switch", "-q", "main")
@@ -51,9 +52,9 @@ def linked_worktree(lower: Path) -> Place:
 
 
 def separate_database(lower: Path) -> Place:
-    start(lower, {"a": "a\n"}, "--separate-git-dir", str(lower / "database"))
-    (lower / ".git").write_text("gitdir: database\n")
-    return "."
+    start(lower / "project", {"a": "a\n", "text": TEXT}, "--separate-git-dir", str(lower / "database"))
+    (lower / "project" / ".git").write_text("gitdir: ../database\n")
+    return "project"
 
 
 def alternates(lower: Path) -> Place:
@@ -116,7 +117,7 @@ def work(agents: Agents, name: str, place: Place, files: dict[str, str | None]) 
 def sound(root: Path, place: Place, tips: list[str]) -> None:
     git(root / place, "fsck", "--strict", "--no-dangling")
     assert set(tips) <= set(git(root / place, "rev-list", "--all").split())
-    git(root / place, "status", "--porcelain")
+    assert git(root / place, "status", "--porcelain") == ""
 
 
 def kind(name: Callable[..., Place]) -> str:
@@ -135,6 +136,29 @@ def test_kinds_that_are_merged(agents: tuple[Agents, Place]) -> None:
     assert commit_lower(made.opened, ref="one", rule="merge").conflicts == []
     sound(made.lower, place, [*tips, later])
     assert sorted(path.name for path in (made.lower / place).glob("of-*")) == ["of-a-person", "of-one", "of-two"]
+
+
+@pytest.mark.parametrize("agents", [plain, submodule, separate_database], ids=kind, indirect=True)
+def test_an_index_that_a_person_only_refreshed_follows_a_commit(agents: tuple[Agents, Place]) -> None:
+    made, place = agents
+    tip = work(made, "one", place, {"of-one": "one\n", "a": "one\n"})
+    (made.lower / place / "text").touch()
+    git(made.lower / place, "update-index", "--refresh")
+    assert commit_lower(made.opened, ref="one").conflicts == []
+    sound(made.lower, place, [tip])
+
+
+@pytest.mark.parametrize("agents", [plain, submodule, separate_database], ids=kind, indirect=True)
+def test_markers_leave_a_merge_that_git_can_give_up(agents: tuple[Agents, Place]) -> None:
+    made, place = agents
+    tips = [work(made, name, place, {"a": f"{name}\n", f"of-{name}": "new\n"}) for name in ("one", "two")]
+    assert made.merge("two", into="one", rules=Rules(markers=True)).conflicts == []
+    there = made.work("one") / place
+    assert git(there, "status", "--porcelain") == "UU a\nA  of-two"
+    assert "<<<<<<<" in (there / "a").read_text()
+    git(there, "merge", "--abort")
+    sound(made.base / "work" / "one", place, tips[:1])
+    assert not (there / "of-two").exists()
 
 
 @pytest.mark.parametrize("agents", REFUSED, ids=kind, indirect=True)
