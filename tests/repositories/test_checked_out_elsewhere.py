@@ -1,5 +1,6 @@
 """Branches that a linked worktree of ours has checked out: no ref moves under its index and files."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,14 @@ def review(agents: Agents, into: str, *options: str) -> Path:
     git(of_ours(agents, into), "worktree", "add", "-q", str(place), *(options or ("feature",)))
     keep(agents, into)
     return place
+
+
+def add_inside(lower: Path) -> None:
+    """A linked worktree in the workspace, with relative paths."""
+    git(lower, "worktree", "add", "-q", "linked", "feature")
+    (lower / "linked" / ".git").write_text("gitdir: ../.git/worktrees/linked\n")
+    (lower / ".git" / "worktrees" / "linked" / "gitdir").write_text("../../../linked/.git\n")
+    (lower / ".git" / "info" / "exclude").write_text("linked/\n")
 
 
 @pytest.mark.parametrize("into", ["one", "lower"])
@@ -122,10 +131,7 @@ def test_a_branch_that_they_have_after_ours_moved(agents: Agents) -> None:
 
 @pytest.mark.parametrize("into", ["one", "lower"])
 def test_a_worktree_in_which_they_have_worked_comes_with_its_branch(agents: Agents, into: str) -> None:
-    git(agents.lower, "worktree", "add", "-q", "linked", "feature")
-    (agents.lower / "linked" / ".git").write_text("gitdir: ../.git/worktrees/linked\n")
-    (agents.lower / ".git" / "worktrees" / "linked" / "gitdir").write_text("../../../linked/.git\n")
-    (agents.lower / ".git" / "info" / "exclude").write_text("linked/\n")
+    add_inside(agents.lower)
     his = commit(agents.work("two") / "linked", {"b": "B\n"}, "two's")
     agents.keep("two")
     place = of_ours(agents, into)
@@ -134,3 +140,21 @@ def test_a_worktree_in_which_they_have_worked_comes_with_its_branch(agents: Agen
     place = bring(agents, into)
     assert refs(place, "refs/heads/feature") == {"refs/heads/feature": his}
     assert git(place / "linked", "status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("into", ["one", "lower"])
+def test_a_worktree_that_they_removed_goes_with_its_branch(agents: Agents, into: str) -> None:
+    add_inside(agents.lower)
+    place = agents.work("two")
+    git(place / "linked", "switch", "-q", "--detach")
+    shutil.rmtree(place / "linked")
+    git(place, "worktree", "prune", "--expire=now")
+    git(place, "branch", "-q", "-D", "feature")
+    agents.keep("two")
+    place = of_ours(agents, into)
+    commit(place, {"a": "A\n"}, "ours")
+    keep(agents, into)
+    place = bring(agents, into)
+    assert refs(place, "refs/heads/feature") == {}
+    assert not (place / "linked").exists()
+    assert git(place, "worktree", "list").count("\n") == 0
