@@ -61,6 +61,8 @@ def find(
     """
     found, clashes, held = list[LinkedCheckout](), list[Clash](), dict(ours.worktrees)
     worked = {of_linked(name)[0] for name in inside if kind_of(of_linked(name)[1] or b"-") in ("head", "index")}
+    for name in worked - theirs.worktrees.keys():
+        held.pop(name, None)  # theirs has removed it, and its files say whether ours has used it meanwhile
     for name in sorted(worked & theirs.worktrees.keys()):
         tree = sides.ours if name in ours.worktrees else sides.theirs
         work_tree = _work_tree_of(tree, ours.path, name)
