@@ -60,7 +60,7 @@ def test_one_that_fails_brings_all_back(files: Opened, monkeypatch: pytest.Monke
         put(store, *row)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Store, "put_dentry", fail_at_the_third)
-    with pytest.raises(OSError) as caught:  # noqa: PT011
+    with pytest.raises(OSError) as caught:
         directory_entries.unlink_all(tree, directory, [b"one", b"two", b"second name"])
     assert caught.value.errno in (errno.EIO, errno.ENOSPC)
     assert sorted(tree.names(directory)) == [b"one", b"own", b"second name", b"two"]
