@@ -34,6 +34,7 @@ class LinkedCheckout:
         index: The index to start from, which belongs to the commit *started*; None if there is none.
         started: See *index*.
         ours_untouched: Our side has changed neither index nor HEAD. What theirs has is taken over, if the commit is the same.
+        sparse: The index of theirs, if it is a sparse checkout there; None if it is not.
     """
 
     name: bytes
@@ -44,6 +45,7 @@ class LinkedCheckout:
     index: bytes | None
     started: bytes
     ours_untouched: bool
+    sparse: bytes | None
 
 
 def find(
@@ -74,7 +76,9 @@ def find(
         index = reading.text(tree, join(ours.path, name + b"/index"), reading.REFS_BYTES)
         untouched = not {name + b"/index", name + b"/HEAD"} & touched
         started = was if name in ours.worktrees else his
-        found.append(LinkedCheckout(name, work_tree, head, was, his, index, started, untouched))
+        is_sparse = reading.is_sparse(reading.settings(sides.theirs, ours.path, name))
+        sparse = reading.text(sides.theirs, join(ours.path, name + b"/index"), reading.REFS_BYTES) if is_sparse else None
+        found.append(LinkedCheckout(name, work_tree, head, was, his, index, started, untouched, sparse))
         held.pop(name, None)
     ours.linked = {head[5:] for head in held.values() if head.startswith(b"ref: ")}
     return found, clashes
