@@ -214,16 +214,22 @@ def client(named: str | None) -> Iterator[ControlClient]:
 
 @contextmanager
 def answering(record: DaemonRecord | None) -> Iterator[None]:
-    """Raise Failure with a hint if a daemon does not answer within PATIENCE_S. Use it for connections with that limit."""
+    """Raise Failure with a hint if a daemon was stopped, or does not answer within PATIENCE_S. Use it for connections with that
+    limit.
+    """
+    if record is not None and record.is_stopped():
+        raise _silent(record)
     try:
         yield
     except DaemonGoneError as exc:
         if record is None or not isinstance(exc.__cause__, TimeoutError):
             raise
-        hint = (
-            f"'kill -CONT {record.pid}' if it was stopped; else 'kill -9 {record.pid}' and mount again: acknowledged writes stay"
-        )
-        raise Failure(f"the daemon of {record.mountpoint}, process {record.pid}, does not answer", hint) from None
+        raise _silent(record) from None
+
+
+def _silent(record: DaemonRecord) -> Failure:
+    hint = f"'kill -CONT {record.pid}' if it was stopped; else 'kill -9 {record.pid}' and mount again: acknowledged writes stay"
+    return Failure(f"the daemon of {record.mountpoint}, process {record.pid}, does not answer", hint)
 
 
 def converse(find: Callable[[], locate.Mount], timeout_s: float | None = None) -> tuple[locate.Mount, ControlClient]:

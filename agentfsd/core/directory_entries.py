@@ -6,6 +6,7 @@ The kernel has checked permissions. The functions here check what else POSIX dem
 import contextlib
 import errno
 import stat
+from collections.abc import Sequence
 
 from agentfsd.core import acl, inode_stat, origin
 from agentfsd.core.content_objects import create_object
@@ -196,20 +197,27 @@ def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None
     tree.doomed.let_go(number)
 
 
-@retry_with_reserve
 def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
     """Remove a name and return its inode; OSError ENOENT, IsADirectoryError."""
+    return unlink_all(tree, directory, [name])[0]
+
+
+@retry_with_reserve
+def unlink_all(tree: Tree, directory: Inode, names: Sequence[bytes]) -> list[Inode]:
+    """Remove names of one directory, all of them or none. Return their inodes. Errors are those of unlink()."""
     check_writable(tree)
-    inode = tree.lookup(directory, name)
-    if inode.is_dir:
+    inodes = [tree.lookup(directory, name) for name in names]
+    if any(inode.is_dir for inode in inodes):
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     with tree.store.transaction() as tx:
         materialize(tx, directory, itself=False)
-        remove_entry(tx, directory, name)
+        for name, inode in zip(names, inodes, strict=True):
+            remove_entry(tx, directory, name)
+            drop_link(tx, inode)
         touch(tx, directory)
-        drop_link(tx, inode)
-    discard_if_gone(inode)
-    return inode
+    for inode in inodes:
+        discard_if_gone(inode)
+    return inodes
 
 
 @retry_with_reserve

@@ -1,8 +1,10 @@
 """Row changes out of which the operations of directory_entries.py are composed. Each belongs inside a transaction."""
 
+import os
+
 from agentfsd.core import origin
 from agentfsd.core.copyup import change_time_ns, is_owned, load_lower_attributes, materialize, save, set_entry
-from agentfsd.core.tree import Inode, Tree, exists_in, join
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.rows import WHITEOUT, is_whiteout
@@ -23,8 +25,9 @@ def remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
     """Remove a name; store a whiteout if the lower or an older layer would show the name again."""
     tree = directory.tree
     older = _older_child(tree, directory.id, name)
-    if _lower_has(directory, name) if older is None else not is_whiteout(older):
-        origin.note(tx, directory, name, keep=False)
+    in_lower = _lower_status(directory, name)
+    if in_lower is not None if older is None else not is_whiteout(older):
+        origin.note(tx, directory, name, keep=False, status=in_lower)
         if tree.joins_lower(directory, name):
             origin.note_again(directory, name)
         set_entry(tx, directory, name, WHITEOUT)
@@ -42,8 +45,13 @@ def _older_child(tree: Tree, directory_id: int, name: bytes) -> int | None:
     return max(versions)[1] if versions else None
 
 
-def _lower_has(directory: Inode, name: bytes) -> bool:
-    return directory.lower_path is not None and exists_in(directory.tree.lower, join(directory.lower_path, name))
+def _lower_status(directory: Inode, name: bytes) -> os.stat_result | None:
+    if directory.lower_path is None:
+        return None
+    try:
+        return directory.tree.lower.stat(join(directory.lower_path, name))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def touch(tx: Transaction, directory: Inode) -> None:

@@ -21,7 +21,9 @@ _UNKNOWN = -1  # a change time that no file has
 BASE_BYTES = 1 << 20  # larger files are not merged by lines
 
 
-def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
+def note(
+    tx: Transaction, directory: Inode, name: bytes, *, keep: bool, status: os.stat_result | None = None
+) -> None:  # fmt: skip
     """Record what the lower has at *name*, before the branch hides the name or gives it other content.
 
     An earlier record stays, unless the branch shows a newer object of the lower at *name*. An object that the lower got after the
@@ -32,6 +34,7 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
         directory: It has a row already.
         name: A name in the directory.
         keep: Whether to keep the lower's content as the base of merges. Only regular files of 1 to BASE_BYTES bytes are kept.
+        status: What stat(2) says of the lower's *name*, if the caller has asked already.
     """
     tree = directory.tree
     if directory.lower_path is None:
@@ -41,7 +44,7 @@ def note(tx: Transaction, directory: Inode, name: bytes, *, keep: bool) -> None:
     if old is not None and (old.base or not keep) and not shows_lower:
         return
     try:
-        status = tree.lower.stat(path)
+        status = status or tree.lower.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return
     identity = tree.identify(status)
@@ -124,7 +127,7 @@ def carry(source: Tree, tree: Tree, path: bytes) -> bool:
     the lower stays.
 
     Returns:
-        Whether the record was copied, with the content that is kept, and says what the lower has now.
+        Whether a second call, after *tree* has taken the path over, would change nothing.
     """
     parent, _, name = path.rpartition(b"/")
     try:
@@ -133,15 +136,18 @@ def carry(source: Tree, tree: Tree, path: bytes) -> bool:
         return False
     if not (path and directory.id and like.id and directory.lower_path is not None and directory.lower_path == like.lower_path):
         return False
-    row, mine = _row_of(source, like, name), origin_rows.find(tree.store, directory.id, name, tree.chain)
+    row = _row_of(source, like, name)
+    if row is None:
+        return True
+    mine = origin_rows.find(tree.store, directory.id, name, tree.chain)
     now = now_in_lower(tree, join(directory.lower_path, name))
-    if row is None or (mine is not None and identity_of(mine) != now):
+    if mine is not None and identity_of(mine) != now:
         return False
     if mine is not None and identity_of(row) == now:
         if mine.layer == tree.head and row.since_ns < mine.since_ns:
             with tree.store.transaction():
                 origin_rows.put(tree.store, mine._replace(since_ns=row.since_ns))
-        return False
+        return True
     with tree.store.transaction() as tx:
         base = _take_base(tx, tree, row.base) if row.base else 0
         if mine is not None:

@@ -6,6 +6,7 @@ many files at once (a merge, a restore) uses the modules below and is told as on
 """
 
 import os
+from collections.abc import Sequence
 from typing import Protocol
 
 from agentfsd.core import checked_out_refs, data, directory_entries, inode_attributes
@@ -68,10 +69,15 @@ def link(by: ChangeReporter, tree: Tree, inode: Inode, directory: Inode, name: b
 
 def unlink(by: ChangeReporter, tree: Tree, directory: Inode, name: bytes) -> None:
     """Remove a name of what is no directory."""
-    gone = directory_entries.unlink(tree, directory, name)
-    by.tell("deleted", gone, (directory, name))
-    by.file_changed(gone, data=False)
-    by.names_changed(directory, name)
+    unlink_all(by, tree, directory, [name])
+
+
+def unlink_all(by: ChangeReporter, tree: Tree, directory: Inode, names: Sequence[bytes]) -> None:
+    """Remove names of one directory that are no directories."""
+    for name, gone in zip(names, directory_entries.unlink_all(tree, directory, names), strict=True):
+        by.tell("deleted", gone, (directory, name))
+        by.file_changed(gone, data=False)
+    by.names_changed(directory, *names)
 
 
 def rmdir(by: ChangeReporter, tree: Tree, directory: Inode, name: bytes) -> None:

@@ -330,8 +330,10 @@ class _Planner:
         if inode.is_file:
             source = BytesContent(content) if content is not None else self._source(inode, attributes.size)
         target = self._tree.readlink(inode) if stat.S_ISLNK(inode.mode) else b""
-        rank = self._rank(path, gone=False)
-        put = Put(path, _as_told(inode, attributes), source, target, attributes.rdev, link, expected, rank)
+        member = self.finder.member(path)
+        is_object = member is not None and member.kind == "object"
+        rank = rank_of(member, gone=False)
+        put = Put(path, _as_told(inode, attributes), source, target, attributes.rdev, link, expected, rank, stays=is_object)
         self._puts[path] = put
         self.plan.steps.append(put)
 

@@ -312,9 +312,9 @@ def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[i
     for done, step in enumerate(coming):
         assert step.source is not None
         transplant.make_way(step.path, step.source)
-        known = origin.carry(theirs, tree, step.path)  # take() then need not keep what the lower has there once more
+        is_carried = origin.carry(theirs, tree, step.path)  # first: take() need not keep what the lower has there once more
         transplant.take(step.path, step.source, content=step.content, look=step.look)
-        if not known:
+        if not is_carried:
             origin.carry(theirs, tree, step.path)
         parent, _, name = step.path.rpartition(b"/")
         if name == b"index" and parent:

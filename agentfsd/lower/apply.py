@@ -230,7 +230,7 @@ class Moves:
     # -- back
 
     def undo(self, progress: Told) -> None:
-        """Put every original back, the last one first, and restore the times of its directory.
+        """Put every original back, the last one first, and restore the times of its directory. Leave what is to stay.
 
         Args:
             progress: called with the number of moves after each directory.
@@ -244,7 +244,7 @@ class Moves:
             if change.old is not None:
                 self._change_back(change, change.old)
         for directory_fd, moves in self._by_directory(reversed(self._journal.moves)):
-            blocked += [move for move in moves if not self._undo_move(move, directory_fd)]
+            blocked += [move for move in moves if not (move.stays or self._undo_move(move, directory_fd))]
             progress(len(moves))
         for times in sorted(self._journal.directories, key=lambda times: times.path, reverse=True):
             self._set_times(times)

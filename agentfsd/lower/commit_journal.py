@@ -39,6 +39,8 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
 
     ``size`` and ``mtime_ns`` are those of a staged regular file: somebody who writes to it after the move changes them. ``size``
     is -1 for what is no regular file, and in journals of earlier versions.
+
+    Undoing the commit leaves what ``stays`` and had no original.
     """
 
     path: bytes
@@ -48,6 +50,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     strict: bool  # whether to stop with Drifted if something else is there when it is moved
     size: int = -1
     mtime_ns: int = 0
+    stays: bool = False
 
 
 class AttributeChange(msgspec.Struct, frozen=True, array_like=True):

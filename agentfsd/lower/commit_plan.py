@@ -45,7 +45,8 @@ class Put(msgspec.Struct, frozen=True):
     The Put of a directory creates it empty; each of its entries has its own Put. Puts with the same nonzero ``link`` are names of
     one file, and the first one determines its content. ``expected`` is what the path must lead to before the commit; None accepts
     anything. Names whose steps have a lower ``rank`` change first, and change back last; of the names in a new directory, that of
-    the directory counts.
+    the directory counts. What ``stays`` and was not there before is left where it is if the commit is undone: somebody may have
+    read what refers to it by then, and referred to it from elsewhere.
     """
 
     path: bytes
@@ -56,6 +57,7 @@ class Put(msgspec.Struct, frozen=True):
     link: int = 0
     expected: Identity | None = None
     rank: int = 0
+    stays: bool = False
 
 
 class Remove(msgspec.Struct, frozen=True):

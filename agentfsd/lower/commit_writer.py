@@ -306,7 +306,8 @@ def _stage_tops(survey: Survey, staging: Staging, telling: _Telling) -> tuple[li
     moves, changes = [], []
     for (step, found), name in zip(survey.tops, names, strict=True):
         number = numbers.get(name, 0)
-        moves.append(Move(step.path, name, number, found, step.expected is not None))
+        stays = isinstance(step, Put) and step.stays and found == ABSENT
+        moves.append(Move(step.path, name, number, found, step.expected is not None, stays=stays))
         if isinstance(step, Put) and stat.S_ISDIR(step.attributes.mode):  # moving a directory may change its times
             changes.append(AttributeChange(step.path, Identity(number, 0, 0, 0), False, None, step.attributes))
     return moves, changes

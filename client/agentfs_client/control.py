@@ -1,5 +1,6 @@
 """Send requests to a running daemon through the control file of its mount or its Unix socket. Synchronous and typed."""
 
+import errno
 import os
 import threading
 import time
@@ -165,12 +166,11 @@ class ControlClient(DaemonOperations):
         """Ask the next daemon, and the one after it if that is killed as well. Raise *gone* if this is not to be asked twice."""
         deadline = time.monotonic() + RESTARTING_S
         try:
-            while type(asked.request) in REPEATABLE and self._go_on():
+            while type(asked.request) in REPEATABLE and _was_killed(gone) and time.monotonic() < deadline and self._go_on():
                 try:
                     return self._exchange(body, asked)
-                except DaemonGoneError:
-                    if time.monotonic() > deadline:
-                        raise
+                except DaemonGoneError as exc:
+                    gone = exc
             raise gone
         except BaseException:
             self.close()
@@ -192,7 +192,7 @@ class ControlClient(DaemonOperations):
                     if asked is not None:
                         asked.answer(self._exchange(asked.encode(carries_descriptors=True), asked))
             except (AgentFSError, OSError) as exc:
-                is_killed = isinstance(exc, DaemonGoneError) and self._transport is not before
+                is_killed = isinstance(exc, DaemonGoneError) and _was_killed(exc) and self._transport is not before
                 if self._transport is not before:
                     self._transport.close()
                 self._transport = before
@@ -213,3 +213,8 @@ class ControlClient(DaemonOperations):
         self.ask(wire.Events(branch=branch), wire.EventsOk)
         self._usable = False
         return EventStream(self._transport)
+
+
+def _was_killed(gone: DaemonGoneError) -> bool:
+    """Return whether a daemon that gave no answer may have been killed; one that lets us wait in vain hangs or was stopped."""
+    return gone.errno != errno.ETIMEDOUT

@@ -180,6 +180,8 @@ def delivery() -> Iterator[None]:
         raise ProtocolError(errno.EPROTO, "bad-reply", f"the daemon's answer cannot be read: {exc}") from exc
     except AgentFSError:
         raise
+    except TimeoutError as exc:
+        raise gone("the daemon does not answer: timed out", errno.ETIMEDOUT) from exc
     except OSError as exc:
         raise gone(f"the daemon does not answer: {exc.strerror or exc}", exc.errno or errno.EIO) from exc
 

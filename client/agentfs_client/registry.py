@@ -35,6 +35,10 @@ class DaemonRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the process of this record lives."""
         return self.start_ticks == process_start_ticks(self.pid)
 
+    def is_stopped(self) -> bool:
+        """Whether somebody has stopped the process of this record, with SIGSTOP for example. It answers nobody then."""
+        return self.serves() and stat_fields(self.pid)[:1] == [b"T"]
+
 
 def runtime_dir() -> str:
     """Return the directory of live daemons' records. Create it if missing; only its owner may write there."""

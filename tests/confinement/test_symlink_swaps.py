@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.confinement.world import World
+from tests.rounds import rounds
 
-ROUNDS = 6
+ROUNDS = rounds("commits under swaps", 3, 12)
 # In the branch: a directory with a file, then a link of that name to a directory outside, and so on.
 SWAPPER = """
 import os, shutil, sys

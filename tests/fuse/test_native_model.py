@@ -20,7 +20,7 @@ from tests.fuse.fake_kernel import ROOT, FakeKernel, plus_entries, unpack_entry
 from tests.posix.places import call
 from tests.rounds import rounds
 
-LIVES = rounds("histories with kills", 60, 2000)
+LIVES = rounds("histories with kills", 25, 2000)
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
 FILES = ("a", "b", "d/a", "d/e/b", "new", "d/new")
 DIRECTORIES = ("d", "d/e", "f", "new", "f/new")

@@ -89,7 +89,7 @@ def offsets(path: Path, count: int) -> range:
 
 @pytest.mark.parametrize("suffix", ["", "-wal", database.JOURNAL, page_checksums.SUFFIX])
 def test_a_flipped_bit_is_noticed_or_does_no_harm(left: Path, tmp_path: Path, suffix: str) -> None:
-    count, noticed = rounds("damaged bytes of a database", 60, 2000), 0
+    count, noticed = rounds("damaged bytes of a database", 30, 2000), 0
     for number, at in enumerate(offsets(Path(f"{left}{suffix}"), count)):
         path = copied(left, tmp_path / str(number))
         flip(Path(f"{path}{suffix}"), at, number % 8)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentfs_host import syscalls
+from agentfsd.domain_errors import Refusal
 from agentfsd.lower import commit_writer
 from tests.history.trees import commit_lower
 from tests.repositories.agents import Agents, commit, git, start
@@ -125,3 +126,31 @@ def test_a_ref_that_became_a_directory_and_back(agents: Agents, rule: str) -> No
     assert commit_lower(agents.opened, rule=rule, ref="one").conflicts == []  # type: ignore[arg-type]
     assert git(agents.lower, "for-each-ref", "--format=%(refname:short)").split() == ["f", "gone", "kept", "main", "moved"]
     git(agents.lower, "fsck", "--strict", "--no-dangling")
+
+
+def test_an_abort_leaves_what_a_person_built_on(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The killed commit had shown its refs, and somebody has committed on top of them since."""
+    prepare(agents)
+    before = git(agents.lower, "rev-parse", "main")
+    journal = str(agents.base / "commit")
+
+    def work(_: int) -> None:
+        if git(agents.lower, "rev-parse", "main") != before:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        at_each_rename(patched, work)
+        with pytest.raises(Killed):
+            commit_lower(agents.opened, rule="merge", ref="one")
+    tree = git(agents.lower, "rev-parse", "main^{tree}")
+    tip = git(agents.lower, "commit-tree", "-p", "main", "-m", "on top", tree)
+    git(agents.lower, "update-ref", "refs/heads/main", tip)
+    with pytest.raises(Refusal, match="3 files were left alone because somebody changed what is there"):
+        commit_writer.abort(agents.opened.lower, journal)
+    check(agents.lower, {tip})
+    for name in ("refs/heads/main", "logs/refs/heads/main", "logs/HEAD"):
+        (agents.lower / ".git" / name).unlink()  # as the hint says
+    assert not commit_writer.abort(agents.opened.lower, journal)
+    assert git(agents.lower, "rev-parse", "main") == before
+    git(agents.lower, "branch", "mine", tip)
+    check(agents.lower, {tip})

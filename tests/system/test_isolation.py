@@ -10,7 +10,7 @@ from tests.mounted import Mounted, needs_interposing
 from tests.rounds import rounds
 
 HAMMER = str(Path(__file__).parent / "hammer.py")
-OPERATIONS = rounds("operations of a hammer", 4_000, 50_000)  # for each of the two
+OPERATIONS = rounds("operations of a hammer", 2_000, 50_000)  # for each of the two
 
 
 @pytest.mark.parametrize("interposed", [False, True])

@@ -19,8 +19,8 @@ from tests.rounds import rounds
 
 LOAD = str(Path(__file__).with_name("shared_load.py"))
 WAYS = [("run", "run"), ("run", "pid"), ("run", "subtree"), ("subtree", "run"), ("pid", "subtree")]
-ROUNDS = rounds("rounds of two sharers", 90, 2000)
-TURNS = rounds("turns of two sharers", 40, 2000)
+ROUNDS = rounds("rounds of two sharers", 50, 2000)
+TURNS = rounds("turns of two sharers", 25, 2000)
 _WAIT_S = 300
 
 

@@ -17,7 +17,8 @@ from tests.mounted import Mounted, needs_namespaces
 
 VIEWS = {"one": "namespace", "two": "pid"}
 
-CPYTHON = "test_os test_shutil test_pathlib test_mmap test_posix test_tempfile test_fcntl test_zipfile"
+CPYTHON = "test_os test_shutil test_pathlib test_mmap test_posix test_fcntl"
+CPYTHON_LONG = f"{CPYTHON} test_tempfile test_zipfile"
 # Thirty directories deep, walked a hundred times: without cached names (the caller-dependent view) that takes minutes.
 SLOW_IN_PID_VIEW = "*many_open_files*"
 # They do to files what the tests of plain and deflated archives do, and take ten times as long to compress: with --long only.
@@ -75,7 +76,15 @@ def test_cpythons_own_tests(branches: Mounted, tmp_path: Path) -> None:
         if os.geteuid() != 0:  # in a user namespace, another user's id is none at all: EINVAL
             without += ["-i", "test_chown_without_permission"]
         without += [] if rounds.is_long() else SAME_FILES_AGAIN
-        return [python, "-m", "test", "--tempdir", str(branches.path), *without, *CPYTHON.split()]
+        return [
+            python,
+            "-m",
+            "test",
+            "--tempdir",
+            str(branches.path),
+            *without,
+            *(CPYTHON_LONG if rounds.is_long() else CPYTHON).split(),
+        ]
 
     in_both(branches, command)
 

@@ -82,7 +82,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = sysconfig.get_paths()["stdlib"]
     without = ["site-packages", "dist-packages", "__pycache__", *([] if is_long() else ["test"])]
     shutil.copytree(source, root, ignore=shutil.ignore_patterns(*without), symlinks=True)
-    for number in range(rounds("files beside the library of a checkout", 800, 3000)):
+    for number in range(rounds("files beside the library of a checkout", 200, 3000)):
         directory = root / "many" / f"{number % 40:02}"
         directory.mkdir(parents=True, exist_ok=True)
         (directory / f"file{number}").write_text(f"{number}\n" * (number % 50))

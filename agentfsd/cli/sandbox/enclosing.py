@@ -185,6 +185,8 @@ class _Enclosure:
     def _cover_mounts(self, paths: Sequence[str]) -> None:
         """Cover the mount points of other daemons, which may not answer."""
         for path, code in patient_mounts.cover(paths, "mode=700,size=64k", _PATIENCE_S).items():
+            if code in (errno.ENOENT, errno.ENOTDIR):
+                continue  # it was unmounted meanwhile, and its mount point removed
             if code:
                 why = "its daemon does not answer" if code == errno.ETIMEDOUT else os.strerror(code)
                 self._attempt(f"a cover over {path}", lambda code=code, why=why: _fail(code, why))  # type: ignore[misc]

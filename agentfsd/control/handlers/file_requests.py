@@ -5,6 +5,7 @@ The handlers walk the path and check permissions, as the kernel does for a progr
 
 import errno
 import stat
+from collections.abc import Iterator
 
 import trio
 
@@ -35,6 +36,8 @@ from agentfsd.core.permissions import EXECUTE, READ, WRITE, Credentials
 from agentfsd.core.requested_changes import ChangeReporter
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.types import CONTROL_DIR
+
+_AT_ONCE = 64  # files of one directory that are deleted in one transaction
 
 
 @control_operation(wire.StatFile, permission=own_history("branch"), note=changes_nothing)
@@ -176,17 +179,44 @@ def deleting(by: ChangeReporter, place: ResolvedPath, recursive: bool, who: Cred
         directory, name, enters = todo.pop()
         inode = directory.tree.find(directory, name)
         if inode is not None:
-            permissions.check_removal(directory, inode, who)
-            if who.ruled is not None:
-                who.ruled.check_name(directory, name, is_dir=inode.is_dir)
+            _check_removal(directory, name, inode, who)
             if inode.is_dir and enters and not inode.tree.is_empty(inode):
                 permissions.check(inode, READ | EXECUTE, who)
-                todo += [(directory, name, False), *((inode, child, True) for child in inode.tree.names(inode))]
+                todo.append((directory, name, False))
+                for names in _batches(inode.tree.names(inode)):
+                    todo += [(inode, child, True) for child in _delete_files(by, inode, names, who)]
+                    done += len(names)
+                    yield done, 0, "deleting"
                 continue
             remove = requested_changes.rmdir if inode.is_dir else requested_changes.unlink
             remove(by, inode.tree, directory, name)
         done += 1
         yield done, 0, "deleting"
+
+
+def _batches(names: list[bytes]) -> Iterator[list[bytes]]:
+    return (names[at : at + _AT_ONCE] for at in range(0, len(names), _AT_ONCE))
+
+
+def _delete_files(by: ChangeReporter, directory: Inode, names: list[bytes], who: Credentials) -> list[bytes]:
+    """Delete those of *names* that are no directories, all at once. Return the directories."""
+    files, directories = [], []
+    for name in names:
+        inode = directory.tree.find(directory, name)
+        if inode is not None and inode.is_dir:
+            directories.append(name)
+        elif inode is not None:
+            _check_removal(directory, name, inode, who)
+            files.append(name)
+    if files:
+        requested_changes.unlink_all(by, directory.tree, directory, files)
+    return directories
+
+
+def _check_removal(directory: Inode, name: bytes, inode: Inode, who: Credentials) -> None:
+    permissions.check_removal(directory, inode, who)
+    if who.ruled is not None:
+        who.ruled.check_name(directory, name, is_dir=inode.is_dir)
 
 
 def _names(directory: Inode, who: Credentials) -> Steps[list[wire.FileInfo]]:
