@@ -80,6 +80,8 @@ def find(
         sparse = reading.text(sides.theirs, join(ours.path, name + b"/index"), reading.REFS_BYTES) if is_sparse else None
         found.append(LinkedCheckout(name, work_tree, head, was, his, index, started, untouched, sparse))
         held.pop(name, None)
+    removed = {name for name in held.keys() - theirs.worktrees.keys() if name + b"/HEAD" in inside}
+    held = {name: head for name, head in held.items() if name not in removed or _has_changed(touched, name)}
     ours.linked = {head[5:] for head in held.values() if head.startswith(b"ref: ")}
     return found, clashes
 
@@ -116,6 +118,7 @@ def _under_way(sides: Sides, database: bytes, name: bytes, inside: set[bytes], m
 
 
 def _has_changed(inside: Iterable[bytes], name: bytes) -> bool:
+    """Return whether one of the paths is *name* or below it."""
     return any(one == name or one.startswith(name + b"/") for one in inside)
 
 
