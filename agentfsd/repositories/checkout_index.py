@@ -1,9 +1,16 @@
-"""Compares the commits of a checkout with what a join made of them, and brings its index there. It runs in a workshop."""
+"""Compares the commits of a checkout with what a join made of them, and brings its index there. It runs in a workshop.
+
+Source: gitformat-index(5).
+"""
+
+import os
 
 from agentfsd.repositories.commits import Commits, Entry
 from agentfsd.repositories.joined_history import Joined
 from agentfsd.repositories.ref_names import directories_above
 from agentfsd.repositories.workshop import Workshop
+
+_VERSION_WITH_FLAGS = 3
 
 
 class CheckoutIndex:
@@ -22,13 +29,14 @@ class CheckoutIndex:
             if entry.oid and entry.mode.startswith(b"1") and entry.mode != b"160000":
                 joined.contents[entry.oid] = self._commits.blob(entry.oid)
 
-    def fit(self, joined: Joined, index: bytes | None, started: bytes) -> bytes | None:
+    def fit(self, joined: Joined, index: bytes | None, started: bytes, sparse: bytes | None = None) -> bytes | None:
         """Return an index, updated to the result. What was staged stays staged where git can keep it.
 
         Args:
             joined: The result. ``unmerged`` and ``unstaged`` are filled in.
             index: The index; None if there is none yet.
             started: The commit that it belongs to.
+            sparse: The index of the other side's checkout, if it is a sparse one: it brings no file that this index leaves out.
 
         Returns:
             The index; None if somebody has to resolve conflicts in it first.
@@ -45,10 +53,33 @@ class CheckoutIndex:
             before = self._commits.tree_of(started)
             self._unstage(before, joined)
             self._workshop.git("read-tree", "-i", "-m", before, joined.tree)  # without -i it asks for a work tree
+        if sparse is not None:
+            self._leave_out(self._left_out(sparse))
         if joined.stages:
             self._workshop.git("update-index", "-z", "--index-info", data=self._stage_lines(joined))
         with open(place, "rb") as file:
             return file.read()
+
+    def _left_out(self, index: bytes) -> set[bytes]:
+        """Return the paths that a sparse checkout leaves out (git's skip-worktree)."""
+        if int.from_bytes(index[4:8], "big") < _VERSION_WITH_FLAGS:
+            return set()
+        place = os.path.join(self._workshop.path, "sparse-index")
+        with open(place, "wb") as file:
+            file.write(index)
+        return {
+            line[2:]
+            for line in self._workshop.git("ls-files", "-z", "-t", GIT_INDEX_FILE=place).split(b"\0")
+            if line[:2] == b"S "
+        }
+
+    def _leave_out(self, paths: set[bytes]) -> None:
+        """Mark paths as left out. Otherwise git takes their files for removed ones."""
+        if paths:
+            there = {line[2:] for line in self._workshop.git("ls-files", "-z", "-t").split(b"\0") if line[:2] == b"H "}
+            data = b"".join(path + b"\0" for path in sorted(paths & there))
+            tree = self._workshop.path  # git wants one, and looks at none of its files
+            self._workshop.git("update-index", "-z", "--skip-worktree", "--stdin", data=data, GIT_WORK_TREE=tree)
 
     def _unmerged(self) -> list[bytes]:
         lines = self._workshop.git("ls-files", "-z", "--unmerged").split(b"\0")

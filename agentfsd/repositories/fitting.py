@@ -33,7 +33,8 @@ def fit(
     """
     fitted = Fitted()
     for database, inside in (yield from _databases(sides, his)).items():
-        if all(kind_of(name) in ("index", "passing", "settings", "other") for name in inside):
+        by_file = all(kind_of(name) in ("index", "passing", "settings", "other") for name in inside)
+        if by_file and not _makes_sparse(inside):
             continue
         touched = {path[len(database) + 1 :] for path in mine if path.startswith(database + b"/")}
         ours = yield from _read(reading.database(sides.ours, database))
@@ -59,6 +60,11 @@ def fit(
             fitter = RepositoryFitter(workshops, parts, sides, (base, ours, theirs), (mine, his), fitted)
             yield from fitter.fit(inside, touched, manner)
     return fitted
+
+
+def _makes_sparse(inside: set[bytes]) -> bool:
+    """Return whether theirs may have made its checkout a sparse one: files that are gone there are not removed ones."""
+    return {b"index", b"info/sparse-checkout"} <= inside
 
 
 def _working_files(tree: Tree, database: bytes, changes: Changes) -> Iterator[bytes]:

@@ -49,8 +49,9 @@ class Joiner:
         self._beside.enter(joined)
         if not self._ours.bare:
             self._index.compare(joined, self._theirs.resolve(b"HEAD"))
-            if joined.now != joined.was or joined.stages:
-                joined.index = self._index.fit(joined, self._ours.index, joined.was)
+            sparse = self._theirs.index if self._theirs.sparse else None
+            if joined.now != joined.was or joined.stages or sparse not in (None, self._ours.index):
+                joined.index = self._index.fit(joined, self._ours.index, joined.was, sparse)
         if not joined.clashes:
             joined.linked = {checkout.name: self._fit_linked(checkout) for checkout in linked}
         joined.made = self._workshop.made()
@@ -335,7 +336,7 @@ class Joiner:
         self._index.compare(part, checkout.theirs)
         part.who = self._commits.who(part.now) if part.now else part.who
         if part.now != checkout.theirs or not checkout.ours_untouched:
-            part.index = self._index.fit(part, checkout.index, checkout.started)
+            part.index = self._index.fit(part, checkout.index, checkout.started, checkout.sparse)
         return part
 
     def _resolve(self, value: bytes) -> bytes:

@@ -34,6 +34,7 @@ class LinkedCheckout:
         index: The index to start from, which belongs to the commit *started*; None if there is none.
         started: See *index*.
         ours_untouched: Our side has changed neither index nor HEAD. What theirs has is taken over, if the commit is the same.
+        sparse: The index of theirs, if it is a sparse checkout there; None if it is not.
     """
 
     name: bytes
@@ -44,6 +45,7 @@ class LinkedCheckout:
     index: bytes | None
     started: bytes
     ours_untouched: bool
+    sparse: bytes | None
 
 
 def find(
@@ -61,8 +63,6 @@ def find(
     """
     found, clashes, held = list[LinkedCheckout](), list[Clash](), dict(ours.worktrees)
     worked = {of_linked(name)[0] for name in inside if kind_of(of_linked(name)[1] or b"-") in ("head", "index")}
-    for name in worked - theirs.worktrees.keys():
-        held.pop(name, None)  # theirs has removed it, and its files say whether ours has used it meanwhile
     for name in sorted(worked & theirs.worktrees.keys()):
         tree = sides.ours if name in ours.worktrees else sides.theirs
         work_tree = _work_tree_of(tree, ours.path, name)
@@ -76,8 +76,12 @@ def find(
         index = reading.text(tree, join(ours.path, name + b"/index"), reading.REFS_BYTES)
         untouched = not {name + b"/index", name + b"/HEAD"} & touched
         started = was if name in ours.worktrees else his
-        found.append(LinkedCheckout(name, work_tree, head, was, his, index, started, untouched))
+        is_sparse = reading.is_sparse(reading.settings(sides.theirs, ours.path, name))
+        sparse = reading.text(sides.theirs, join(ours.path, name + b"/index"), reading.REFS_BYTES) if is_sparse else None
+        found.append(LinkedCheckout(name, work_tree, head, was, his, index, started, untouched, sparse))
         held.pop(name, None)
+    removed = {name for name in held.keys() - theirs.worktrees.keys() if name + b"/HEAD" in inside}
+    held = {name: head for name, head in held.items() if name not in removed or _has_changed(touched, name)}
     ours.linked = ours.ways(held.values())
     return found, clashes
 
@@ -114,6 +118,7 @@ def _under_way(sides: Sides, database: bytes, name: bytes, inside: set[bytes], m
 
 
 def _has_changed(inside: Iterable[bytes], name: bytes) -> bool:
+    """Return whether one of the paths is *name* or below it."""
     return any(one == name or one.startswith(name + b"/") for one in inside)
 
 

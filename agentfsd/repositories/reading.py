@@ -39,6 +39,7 @@ class GitDatabase:
     format: str = "sha1"
     reftable: bool = False
     bare: bool = False
+    sparse: bool = False  # the main checkout
     worktrees: dict[bytes, bytes] = field(default_factory=dict)  # linked ones: HEAD by directory in the database
     linked: set[bytes] = field(default_factory=set)  # full names of refs that these HEADs lead through, and that may not move
     broken: list[bytes] = field(default_factory=list)  # paths of refs, and HEAD, whose content is none that git writes
@@ -120,6 +121,7 @@ def database(tree: Tree, path: bytes) -> Iterator[GitDatabase | None]:
     extensions = git_config.values(found, b"extensions")
     made.format = "sha256" if extensions.get(b"objectformat", b"").lower() == b"sha256" else "sha1"
     made.reftable = extensions.get(b"refstorage", b"").lower() == b"reftable"
+    made.sparse = is_sparse(found)
     made.bare = _is_bare(git_config.values(found, b"core"), path, made)
     _read_worktrees(tree, made)
     yield None
@@ -161,12 +163,24 @@ def _state(tree: Tree, path: bytes) -> tuple[int, int, int]:
     return shown.st_ino, shown.st_size, shown.st_mtime_ns
 
 
-def settings(tree: Tree, database: bytes) -> list[GitSetting]:
-    """Return the settings of a database, in the order in which git reads them: a later value of a key replaces an earlier one."""
+def settings(tree: Tree, database: bytes, checkout: bytes = b"") -> list[GitSetting]:
+    """Return the settings of a checkout, in the order in which git reads them: a later value of a key replaces an earlier one.
+
+    Args:
+        tree: The tree.
+        database: The path of the database.
+        checkout: The directory in the database that belongs to a linked worktree; b"" for the main one.
+    """
     found = list(git_config.settings(text(tree, join(database, b"config")) or b""))
     if git_config.is_true(git_config.values(found, b"extensions").get(b"worktreeconfig", b"false")):
-        found += git_config.settings(text(tree, join(database, b"config.worktree")) or b"")
+        own = join(database, checkout) if checkout else database
+        found += git_config.settings(text(tree, join(own, b"config.worktree")) or b"")
     return found
+
+
+def is_sparse(found: list[GitSetting]) -> bool:
+    """Return whether settings make a checkout a sparse one (`git sparse-checkout`), which lacks files that its index has."""
+    return git_config.is_true(git_config.values(found, b"core").get(b"sparsecheckout", b"false"))
 
 
 def _is_bare(core: dict[bytes, bytes], path: bytes, made: GitDatabase) -> bool:

@@ -288,7 +288,7 @@ class RepositoryFitter:
             for name in sorted(inside):
                 if kind_of(name) == "index":
                     self._fitted.fits.append(Fit(join(self._path, name), self._his[join(self._path, name)].new))
-        elif joined.index is not None:
+        elif joined.index not in (None, self._ours.index):
             self._write(b"index", joined.index)
 
     def _take_linked(

@@ -202,7 +202,7 @@ class Workshop:
         """Removes what an earlier merge left, but for objects."""
         shutil.rmtree(os.path.join(self.path, "refs"))
         os.mkdir(os.path.join(self.path, "refs"))
-        for name in ("index", "settling", "shallow"):
+        for name in ("index", "sparse-index", "settling", "shallow"):
             try:
                 os.unlink(os.path.join(self.path, name))
             except FileNotFoundError:

@@ -1,5 +1,6 @@
 """Linked worktrees in the workspace: index and files follow the branch that each has checked out."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -222,3 +223,17 @@ def test_a_worktree_outside_of_the_workspace_keeps_its_branch(around_bare: Agent
     assert agents.merge("two", into="one").conflicts == []
     place = agents.work("one") / ".bare"
     assert git(place, "rev-parse", "main", "agentfsd/two/main").split() == [tip, his]
+
+
+def test_a_worktree_that_theirs_removed_goes_with_its_branch(agents: Agents) -> None:
+    place = agents.work("two")
+    shutil.rmtree(place / "wt")
+    git(place, "worktree", "prune", "--expire=now")
+    git(place, "branch", "-qD", "wt")
+    agents.keep("two")
+    agents.commit("one", {"a": "one\n"}, "one's")
+    assert agents.merge("two", into="one").conflicts == []
+    place = agents.work("one")
+    assert git(place, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
+    assert not (place / "wt").exists()
+    assert len(git(place, "worktree", "list").splitlines()) == 1
