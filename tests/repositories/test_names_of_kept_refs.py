@@ -212,3 +212,19 @@ def test_work_that_was_kept_below_another_top_can_be_merged_later(agents: Agents
     agents.keep("two")
     assert refs(bring(agents, "one", beside=True))["refs/heads/agentfsd-2/two/feature"] == his
     assert agents.merge("two", into="one").said == ["two: 1 commit to main, merged"]
+
+
+@pytest.mark.parametrize(("mine", "his"), NAMES)
+def test_a_branch_that_shows_what_a_person_has_made_in_the_place_of_theirs(agents: Agents, mine: str, his: str) -> None:
+    place = agents.work("two")
+    git(place, "switch", "-qc", his)
+    theirs = commit(place, {"b": "B\n"}, "two's")
+    git(place, "switch", "-q", "main")
+    agents.keep("two")
+    git(agents.lower, "switch", "-qc", mine)
+    ours = [commit(agents.lower, {"a": f"{number}\n"}, f"a person's {number}") for number in range(2)]
+    place = bring(agents, "one")
+    assert refs(place, "refs/heads")[f"refs/heads/{mine}"] == ours[-1]
+    assert refs(place, "refs/heads")[f"refs/heads/agentfsd/two/{his}"] == theirs
+    assert log(place, mine)[:2] == ours[::-1]
+    assert refs(agents.lower, f"refs/heads/{mine}") == {f"refs/heads/{mine}": ours[-1]}
