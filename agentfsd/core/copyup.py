@@ -128,12 +128,15 @@ def _settle_times(tx: Transaction, inode: Inode) -> None:
         tx.set(inode, atime_ns=old.atime_ns, mtime_ns=old.mtime_ns, ctime_ns=old.ctime_ns)
 
 
-def load_lower_attributes(tx: Transaction, inode: Inode) -> None:
-    """Read attributes and xattrs from the lower, and the identity that later shows whether the lower has changed."""
+def load_lower_attributes(tx: Transaction, inode: Inode, status: os.stat_result | None = None) -> None:
+    """Read attributes and xattrs from the lower, and the identity that later shows whether the lower has changed.
+
+    *status*: What stat(2) says of the lower's object, if the caller has asked just now.
+    """
     tree = inode.tree
     path = inode.lower_path
     assert path is not None
-    status = inode_stat.lower_stat(inode)
+    status = status or inode_stat.lower_stat(inode)
     if status.st_nlink == 0:  # still open here, but removed from the lower: the branch has no path to store it under
         raise OSError(errno.ESTALE, "the lower file has gone")
     tx.set(

@@ -6,7 +6,7 @@ The kernel has checked permissions. The functions here check what else POSIX dem
 import contextlib
 import errno
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from agentfsd.core import acl, inode_stat, origin
 from agentfsd.core.content_objects import create_object
@@ -199,25 +199,30 @@ def _link_first(tree: Tree, inode: Inode, directory: Inode, name: bytes) -> None
 
 def unlink(tree: Tree, directory: Inode, name: bytes) -> Inode:
     """Remove a name and return its inode; OSError ENOENT, IsADirectoryError."""
-    return unlink_all(tree, directory, [name])[0]
+    inode = tree.lookup(directory, name)
+    unlink_all(tree, directory, {name: inode})
+    return inode
 
 
 @retry_with_reserve
-def unlink_all(tree: Tree, directory: Inode, names: Sequence[bytes]) -> list[Inode]:
-    """Remove names of one directory, all of them or none. Return their inodes. Errors are those of unlink()."""
+def unlink_all(tree: Tree, directory: Inode, inodes: Mapping[bytes, Inode]) -> None:
+    """Remove names of one directory, all of them or none; OSError IsADirectoryError.
+
+    Args:
+        tree: The branch's tree.
+        directory: The directory.
+        inodes: What each name leads to, as lookup() has just said.
+    """
     check_writable(tree)
-    inodes = [tree.lookup(directory, name) for name in names]
-    if any(inode.is_dir for inode in inodes):
+    if any(inode.is_dir for inode in inodes.values()):
         raise IsADirectoryError(errno.EISDIR, "is a directory")
     with tree.store.transaction() as tx:
         materialize(tx, directory, itself=False)
-        for name, inode in zip(names, inodes, strict=True):
-            remove_entry(tx, directory, name)
-            drop_link(tx, inode)
+        for name, inode in inodes.items():
+            drop_link(tx, inode, remove_entry(tx, directory, name))
         touch(tx, directory)
-    for inode in inodes:
+    for inode in inodes.values():
         discard_if_gone(inode)
-    return inodes
 
 
 @retry_with_reserve

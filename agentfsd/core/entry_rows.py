@@ -21,8 +21,12 @@ def link_in(tx: Transaction, directory: Inode, name: bytes, inode: Inode) -> Non
     touch(tx, directory)
 
 
-def remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
-    """Remove a name; store a whiteout if the lower or an older layer would show the name again."""
+def remove_entry(tx: Transaction, directory: Inode, name: bytes) -> os.stat_result | None:
+    """Remove a name; store a whiteout if the lower or an older layer would show the name again.
+
+    Returns:
+        What the lower has at the name, if anything.
+    """
     tree = directory.tree
     older = _older_child(tree, directory.id, name)
     in_lower = _lower_status(directory, name)
@@ -31,9 +35,10 @@ def remove_entry(tx: Transaction, directory: Inode, name: bytes) -> None:
         if tree.joins_lower(directory, name):
             origin.note_again(directory, name)
         set_entry(tx, directory, name, WHITEOUT)
-        return
-    tree.store.delete_dentry(directory.id, name, tree.head)
-    tx.put(tree.entries(directory), name, older)
+    else:
+        tree.store.delete_dentry(directory.id, name, tree.head)
+        tx.put(tree.entries(directory), name, older)
+    return in_lower
 
 
 def _older_child(tree: Tree, directory_id: int, name: bytes) -> int | None:
@@ -67,10 +72,17 @@ def count_subdirectory(tx: Transaction, directory: Inode, change: int) -> None:
         tx.set(directory, nlink=max(2, directory.nlink + change))
 
 
-def drop_link(tx: Transaction, inode: Inode) -> None:
-    """Take one link off an inode other than a directory; without any left its rows go."""
+def drop_link(tx: Transaction, inode: Inode, in_lower: os.stat_result | None = None) -> None:
+    """Take one link off an inode other than a directory; without any left its rows go.
+
+    Args:
+        tx: The open transaction.
+        inode: The inode.
+        in_lower: What the lower has at the name that was removed, if that is known.
+    """
     if not inode.id:
-        load_lower_attributes(tx, inode)
+        is_it = in_lower is not None and inode.lower_fd < 0 and inode.tree.identify(in_lower) == inode.lower
+        load_lower_attributes(tx, inode, in_lower if is_it else None)
         if inode.nlink > 1:  # its other names stay, with one link less
             tx.set(inode, id=inode.tree.store.next_id("inode"))
             inode.tree.adopt(inode)

@@ -6,7 +6,7 @@ many files at once (a merge, a restore) uses the modules below and is told as on
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from agentfsd.core import checked_out_refs, data, directory_entries, inode_attributes
@@ -69,15 +69,16 @@ def link(by: ChangeReporter, tree: Tree, inode: Inode, directory: Inode, name: b
 
 def unlink(by: ChangeReporter, tree: Tree, directory: Inode, name: bytes) -> None:
     """Remove a name of what is no directory."""
-    unlink_all(by, tree, directory, [name])
+    unlink_all(by, tree, directory, {name: tree.lookup(directory, name)})
 
 
-def unlink_all(by: ChangeReporter, tree: Tree, directory: Inode, names: Sequence[bytes]) -> None:
+def unlink_all(by: ChangeReporter, tree: Tree, directory: Inode, inodes: Mapping[bytes, Inode]) -> None:
     """Remove names of one directory that are no directories."""
-    for name, gone in zip(names, directory_entries.unlink_all(tree, directory, names), strict=True):
+    directory_entries.unlink_all(tree, directory, inodes)
+    for name, gone in inodes.items():
         by.tell("deleted", gone, (directory, name))
         by.file_changed(gone, data=False)
-    by.names_changed(directory, *names)
+    by.names_changed(directory, *inodes)
 
 
 def rmdir(by: ChangeReporter, tree: Tree, directory: Inode, name: bytes) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 import pytest
 
 from agentfsd.core import data, directory_entries, inode_stat
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.metadata.row_store import Store
 from tests.overlays import Opened
 
@@ -23,14 +24,19 @@ def files(opened: Opened) -> Opened:
     return opened
 
 
+def found(tree: Tree, *names: bytes) -> dict[bytes, Inode]:
+    return {name: tree.lookup(tree.walk(b"d"), name) for name in names}
+
+
 def test_all_go_and_stay_away(files: Opened) -> None:
     tree = files.tree()
     directory = tree.walk(b"d")
     held = tree.lookup(directory, b"two")
     data.open_(held, os.O_RDONLY)
-    gone = directory_entries.unlink_all(tree, directory, [b"one", b"two", b"second name", b"own"])
-    assert [inode.nlink for inode in gone] == [0, 0, 0, 0]
-    assert gone[1] is gone[2]
+    gone = found(tree, b"one", b"two", b"second name", b"own")
+    assert gone[b"two"] is gone[b"second name"]
+    directory_entries.unlink_all(tree, directory, gone)
+    assert [inode.nlink for inode in gone.values()] == [0, 0, 0, 0]
     assert tree.names(directory) == []
     assert data.read(held, 10, 0) == b"two"
     data.release(held)
@@ -44,7 +50,7 @@ def test_one_that_is_a_directory_keeps_all(files: Opened) -> None:
     tree = files.tree()
     directory = tree.walk(b"d")
     with pytest.raises(IsADirectoryError):
-        directory_entries.unlink_all(tree, directory, [b"one", b"inner"])
+        directory_entries.unlink_all(tree, directory, found(tree, b"one", b"inner"))
     assert sorted(tree.names(directory)) == [b"inner", b"one", b"own", b"second name", b"two"]
 
 
@@ -61,7 +67,7 @@ def test_one_that_fails_brings_all_back(files: Opened, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Store, "put_dentry", fail_at_the_third)
     with pytest.raises(OSError) as caught:
-        directory_entries.unlink_all(tree, directory, [b"one", b"two", b"second name"])
+        directory_entries.unlink_all(tree, directory, found(tree, b"one", b"two", b"second name"))
     assert caught.value.errno in (errno.EIO, errno.ENOSPC)
     assert sorted(tree.names(directory)) == [b"one", b"own", b"second name", b"two"]
     assert inode_stat.attributes(tree.lookup(directory, b"two")).nlink == 2

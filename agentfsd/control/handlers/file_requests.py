@@ -200,14 +200,14 @@ def _batches(names: list[bytes]) -> Iterator[list[bytes]]:
 
 def _delete_files(by: ChangeReporter, directory: Inode, names: list[bytes], who: Credentials) -> list[bytes]:
     """Delete those of *names* that are no directories, all at once. Return the directories."""
-    files, directories = [], []
+    files, directories = dict[bytes, Inode](), []
     for name in names:
         inode = directory.tree.find(directory, name)
         if inode is not None and inode.is_dir:
             directories.append(name)
         elif inode is not None:
             _check_removal(directory, name, inode, who)
-            files.append(name)
+            files[name] = inode
     if files:
         requested_changes.unlink_all(by, directory.tree, directory, files)
     return directories
