@@ -13,11 +13,11 @@ from agentfsd.repositories.before import UNKNOWN
 from agentfsd.repositories.checkout_index import CheckoutIndex
 from agentfsd.repositories.commits import Clash, Commits, MergedTrees, Unrelated
 from agentfsd.repositories.joined_history import REAL_DIRECTORY, Joined, Manner, MovedRef
-from agentfsd.repositories.linked_worktrees import LinkedCheckout
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.ref_names import short_name
 from agentfsd.repositories.refs_beside import RefsBeside
 from agentfsd.repositories.workshop import Workshop
+from agentfsd.repositories.worktree_checkouts import LinkedCheckout
 
 _ONES_OWN = (b"refs/bisect/", b"refs/worktree/", b"refs/rewritten/")  # of one checkout: never merged
 _MERGEABLE = (b"refs/heads/", b"refs/notes/")

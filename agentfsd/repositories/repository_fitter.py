@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Parts, Tree, join
-from agentfsd.repositories import alternates, gathering, linked_worktrees, logs_of_refs, merge_attributes, reading, work_trees
+from agentfsd.repositories import alternates, gathering, logs_of_refs, merge_attributes, reading, work_trees, worktree_checkouts
 from agentfsd.repositories.checkouts import TrackedFiles, is_as
 from agentfsd.repositories.commits import Clash, Commits
 from agentfsd.repositories.fitted_changes import Changes, Fit, Fitted, Progress, Sides
@@ -18,13 +18,13 @@ from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.git_database_paths import OURS_ALONE, kind_of, of_linked
 from agentfsd.repositories.joined_history import Joined, Manner, MovedRef
 from agentfsd.repositories.joining import Joiner
-from agentfsd.repositories.linked_worktrees import LinkedCheckout
 from agentfsd.repositories.merge_obstacles import command_in
 from agentfsd.repositories.reading import GitDatabase
 from agentfsd.repositories.ref_files import LogJoiner, in_the_way
 from agentfsd.repositories.ref_names import short_name
 from agentfsd.repositories.work_aside import aside
 from agentfsd.repositories.workshop import FEW, GitFailed
+from agentfsd.repositories.worktree_checkouts import LinkedCheckout
 
 
 class RepositoryFitter:
@@ -64,7 +64,7 @@ class RepositoryFitter:
         """
         if manner.way != "beside":
             sides, kept_apart = (self._ours, self._theirs), self._fitted.clashes
-            self._linked, clashes = linked_worktrees.find(self._sides, *sides, inside, touched, manner)
+            self._linked, clashes = worktree_checkouts.find(self._sides, *sides, inside, touched, manner)
             kept_apart += clashes
         try:
             joined = yield from self._join(inside, manner)
