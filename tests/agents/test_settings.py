@@ -53,6 +53,23 @@ def test_json_keeps_its_form(text: str) -> None:
     edited = Document(_additions().without(made.text)).root.value
     empty = ({}, [])
     assert edited == {key: value for key, value in before.items() if not (key in ("hooks", "mcpServers") and value in empty)}
+    assert _additions().without(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"hooks": {}}', '{"hooks": []}', '{"hooks": {"One": {}}}', '{"hooks": {"One": []}, "b": 1}', '{"mcpServers": {}}',
+        '{"hooks": {"One": [{"x": 1}]}, "hooks": {"One": []}}', '{\n  "hooks": { // add hooks here\n  }\n}\n',
+    ],
+)  # fmt: skip
+def test_empty_containers_and_comments_of_a_person_stay(text: str) -> None:
+    assert _additions().without(text) == text
+    if "// add" in text:
+        edited = _additions().without(_additions().added(text).text)
+        assert "{ // add hooks here" in edited and Document(edited).root.value == {"hooks": {}}
+    if text.count('"hooks"') == 2:
+        assert Document(_additions().without(_additions().added(text).text)).root.value["hooks"] != {"One": [{"x": 1}]}
 
 
 _JSON = st.recursive(
@@ -183,6 +200,20 @@ def test_codex_hooks_in_its_toml_stay_there(home: Path) -> None:
     assert group["hooks"][0]["command"].endswith("agentfsd hook before-tool --for codex")
     agentfsd("agent", "remove", "codex")
     assert _all_of(home) == before
+
+
+@pytest.mark.parametrize("harness", ["claude-code", "codex"])
+def test_settings_that_never_had_hooks_of_ours_stay_as_they_are(home: Path, harness: str) -> None:
+    path = home / {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json"}[harness]
+    path.write_text('{"hooks": {"PreToolUse": []}}')
+    listed = json.loads(agentfsd("agent", "list", "--json").stdout)
+    assert [each["state"] for each in listed if each["file"] == str(path)] == ["absent"]
+    agentfsd("agent", "doctor", harness)
+    assert "nothing of agentfsd" in agentfsd("agent", "remove", harness).stderr
+    assert path.read_text() == '{"hooks": {"PreToolUse": []}}'
+    assert agentfsd("agent", "install", harness).stdout.startswith("added to ")
+    agentfsd("agent", "remove", harness)
+    assert path.read_text() == '{"hooks": {"PreToolUse": []}}'
 
 
 def test_mode_and_symlinks_stay(home: Path) -> None:

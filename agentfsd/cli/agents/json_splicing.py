@@ -26,18 +26,25 @@ class NotJson(ValueError):
 
 @dataclass(slots=True)
 class Node:
-    """A value in the text, from *start* to *end*. ``members`` of an object, by key in order; ``elements`` of an array."""
+    """A value in the text, from *start* to *end*.
+
+    Attributes:
+        members: Of an object, by key. Of a key that is there twice, the last one.
+        elements: Of an array.
+        keyed: Of an object, every key with its value, in order.
+    """
 
     start: int
     end: int
     value: Any
     members: dict[str, "KeyedValue"] = field(default_factory=dict)
     elements: list["Node"] = field(default_factory=list)
+    keyed: list["KeyedValue"] = field(default_factory=list)
 
     @property
     def parts(self) -> list["Node"] | list["KeyedValue"]:
         """The members or elements, in order."""
-        return self.elements if isinstance(self.value, list) else list(self.members.values())
+        return self.elements if isinstance(self.value, list) else self.keyed
 
 
 @dataclass(slots=True)
@@ -106,6 +113,7 @@ class Document:
             self._at += 1
             inner = self._value()
             node.members[key] = KeyedValue(at, inner.end, inner)
+            node.keyed.append(node.members[key])
             value[key] = inner.value
 
     def _next(self) -> tuple[str, int, int]:
@@ -179,6 +187,10 @@ class Document:
         return (self._indent_at(first.start) if first is not None else "") or _DEFAULT_INDENT
 
     # -- removing
+
+    def is_bare(self, node: Node) -> bool:
+        """Return whether an object or array has nothing in it, not even a comment."""
+        return isinstance(node.value, dict | list) and not self.text[node.start + 1 : node.end - 1].strip()
 
     def without(self, part: Node | KeyedValue, within: Node) -> str:
         """Return the text without one member or element."""

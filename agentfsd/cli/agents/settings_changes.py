@@ -95,13 +95,15 @@ class JsonAdditions:
         return all(_has(root, entry) for entry in self.entries)
 
     def without(self, text: str) -> str:
-        """See SettingsChange. An object or array that holds nothing else is removed as well."""
+        """See SettingsChange. An object or array that is left with nothing in it is removed as well."""
+        document = Document(text)
         for entry in self.entries:
-            while (found := _find(Document(text).root, entry)) is not None:
-                text = Document(text).without(*found)
-            for length in range(len(entry.keys), 0, -1):
-                text = _without_empty(text, entry.keys[:length])
-        return text
+            had = document.text
+            while (found := _find(document.root, entry)) is not None:
+                document = Document(document.without(*found))
+            for length in range(len(entry.keys), 0, -1) if document.text != had else ():
+                document = _without_bare(document, entry.keys[:length])
+        return document.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +192,14 @@ def _find_within(elements: Sequence[Node], entry: JsonEntry) -> tuple[Node, Node
     return next(((part, array) for array in arrays for part in array.elements if is_ours(part.value)), None)
 
 
-def _without_empty(text: str, keys: Sequence[str]) -> str:
-    document = Document(text)
+def _without_bare(document: Document, keys: Sequence[str]) -> Document:
     within = _at(document.root, keys[:-1])
     member = within.members.get(keys[-1]) if within is not None else None
-    if within is None or member is None or member.node.value not in ({}, []):
-        return text
-    return document.without(member, within)
+    if within is None or member is None or not document.is_bare(member.node):
+        return document
+    if len(within.keyed) > len(within.members):  # an earlier value of this key would come to light
+        return document
+    return Document(document.without(member, within))
 
 
 def _holds(content: Any, wanted: Any) -> bool:
