@@ -96,24 +96,36 @@ def test_what_is_no_json_is_left_alone(text: str) -> None:
         _additions().added(text)
 
 
+def _tables(content: dict[str, dict[str, Any]]) -> TomlTables:
+    entries = []
+    for above, inner in content.items():
+        for name, value in inner.items():
+            entry = value[0] if isinstance(value, list) else value
+            entries.append(
+                JsonEntry((above, name), entry, isinstance(value, list), lambda found, wanted=entry: bool(found == wanted))
+            )
+    return TomlTables("", tuple(entries))
+
+
 @pytest.mark.parametrize(
     "text", ["", "# mine\nmodel = 'x'\n", '[mcp_servers.other]\ncommand = "q" # yes', "[[hooks.Stop]]\nx = 1\n"]
 )
 def test_toml_keeps_its_form(text: str) -> None:
     content = {"mcp_servers": {"agentfsd": {"command": "a b", "args": ["mcp"]}}, "hooks": {"Stop": [{"hooks": [{"timeout": 3}]}]}}
-    made = TomlTables("", content).added(text)
+    ours = _tables(content)
+    made = ours.added(text)
     assert made.taken_back() == text and made.text.startswith(text)
     after = tomllib.loads(made.text)
     assert after["mcp_servers"]["agentfsd"] == content["mcp_servers"]["agentfsd"]
     assert after["hooks"]["Stop"][-1] == {"hooks": [{"timeout": 3}]}
-    assert TomlTables("", content).is_in(made.text) and not TomlTables("", content).is_in(text)
-    assert tomllib.loads(TomlTables("", content).without(made.text + "\n[later]\n")) == {**tomllib.loads(text), "later": {}}
+    assert ours.is_in(made.text) and not ours.is_in(text) and ours.without(text) == text
+    assert ours.without(made.text + "\n[later]\n").strip() == (text.rstrip() + "\n\n[later]\n").strip()
 
 
 @pytest.mark.parametrize("text", ["mcp_servers = {}\n", 'mcp_servers.agentfsd = "mine"\n', "x = [\n"])
 def test_toml_that_cannot_be_extended_is_left_alone(text: str) -> None:
     with pytest.raises(NotToml):
-        TomlTables("", {"mcp_servers": {"agentfsd": {"command": "a"}}}).added(text)
+        _tables({"mcp_servers": {"agentfsd": {"command": "a"}}}).added(text)
 
 
 # -- the command
@@ -214,6 +226,37 @@ def test_settings_that_never_had_hooks_of_ours_stay_as_they_are(home: Path, harn
     assert agentfsd("agent", "install", harness).stdout.startswith("added to ")
     agentfsd("agent", "remove", harness)
     assert path.read_text() == '{"hooks": {"PreToolUse": []}}'
+
+
+_CODEX_HOOKS = '[[hooks.PreToolUse]]\nmatcher = "x"\n[[hooks.PreToolUse.hooks]]\ntype = "command"\ncommand = "bell"\n'
+
+
+def test_codex_hooks_are_found_in_a_toml_that_was_edited_since(home: Path) -> None:
+    (home / ".codex/hooks.json").unlink()
+    config = home / ".codex/config.toml"
+    config.write_text(_CODEX_HOOKS)
+    agentfsd("agent", "install", "codex", "--mcp")
+    later = '\n# about z\n[profiles.z]\nmodel = "q" # [[hooks.x]]\n'
+    config.write_text("top = 1\n" + config.read_text() + later)
+    agentfsd("agent", "remove", "codex")
+    assert config.read_text() == "top = 1\n" + _CODEX_HOOKS + later
+
+
+def test_codex_hooks_of_another_path_in_a_toml_are_replaced(home: Path) -> None:
+    (home / ".codex/hooks.json").unlink()
+    config = home / ".codex/config.toml"
+    config.write_text(_CODEX_HOOKS)
+    agentfsd("agent", "install", "codex")
+    config.write_text(re.sub(r"/\S*/agentfsd hook", "/old/agentfsd hook", config.read_text()))
+    (home / ".codex/hooks.json").write_text("{}")
+    assert "outdated" in agentfsd("agent", "list").stdout
+    assert agentfsd("agent", "install", "codex").stdout.startswith("brought up to date in ")
+    assert "/old/" not in config.read_text() and config.read_text().count("agentfsd hook") == 5
+    own = '[[hooks.SessionStart.hooks]]\ntype = "command"\ncommand = "mine"\n'
+    config.write_text(config.read_text().replace("[[hooks.SessionStart.hooks]]\n", own + "[[hooks.SessionStart.hooks]]\n"))
+    agentfsd("agent", "remove", "codex")
+    assert "agentfsd" not in config.read_text()
+    assert tomllib.loads(config.read_text())["hooks"].pop("SessionStart") == [{"hooks": [{"type": "command", "command": "mine"}]}]
 
 
 def test_mode_and_symlinks_stay(home: Path) -> None:

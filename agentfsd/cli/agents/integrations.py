@@ -121,20 +121,19 @@ def hook_groups(harness: str, place: InstallPlace) -> list[tuple[str, dict[str, 
     return groups
 
 
-def _hooks(path: str, harness: str, place: InstallPlace) -> JsonAdditions:
-    entries = [
+def _hooks(harness: str, place: InstallPlace) -> tuple[JsonEntry, ...]:
+    return tuple(
         JsonEntry(("hooks", name), group, True, _is_our_group, ("hooks", _is_our_hook))
         for name, group in hook_groups(harness, place)
-    ]
-    return JsonAdditions(path, tuple(entries))
+    )
 
 
 def _server(place: InstallPlace) -> dict[str, Any]:
     return {"command": place.command[0], "args": ["mcp"]}
 
 
-def _mcp(path: str, place: InstallPlace) -> JsonAdditions:
-    return JsonAdditions(path, (JsonEntry(("mcpServers", _NAME), _server(place), False, _is_our_server),))
+def _mcp(place: InstallPlace, above: str = "mcpServers") -> tuple[JsonEntry, ...]:
+    return (JsonEntry((above, _NAME), _server(place), False, _is_our_server),)
 
 
 def _home(*parts: str) -> str:
@@ -143,36 +142,37 @@ def _home(*parts: str) -> str:
 
 def _claude(place: InstallPlace, mcp: bool) -> list[SettingsChange]:
     own = os.environ.get("CLAUDE_CONFIG_DIR")
-    hooks = _hooks(
-        place.file(os.path.join(own or _home(".claude"), "settings.json"), ".claude/settings.json"), "claude-code", place
-    )
-    state = os.path.join(own, ".claude.json") if own else _home(".claude.json")
-    return [hooks, *([_mcp(place.file(state, ".mcp.json"), place)] if mcp else [])]
+    settings = place.file(os.path.join(own or _home(".claude"), "settings.json"), ".claude/settings.json")
+    hooks = JsonAdditions(settings, _hooks("claude-code", place))
+    state = place.file(os.path.join(own, ".claude.json") if own else _home(".claude.json"), ".mcp.json")
+    return [hooks, *([JsonAdditions(state, _mcp(place))] if mcp else [])]
 
 
 def _codex(place: InstallPlace, mcp: bool) -> list[SettingsChange]:
     home = os.environ.get("CODEX_HOME") or _home(".codex")
     hooks_file, config = (place.file(os.path.join(home, name), f".codex/{name}") for name in ("hooks.json", "config.toml"))
-    servers: dict[str, Any] = {"mcp_servers": {_NAME: _server(place)}} if mcp else {}
-    if not os.path.exists(hooks_file) and _has_hooks(config):  # Codex wants all hooks of a directory in one form
-        tables: dict[str, Any] = {"hooks": {name: [group] for name, group in hook_groups("codex", place)}}
-        return [TomlTables(config, {**servers, **tables})]
-    return [_hooks(hooks_file, "codex", place), *([TomlTables(config, servers)] if mcp else [])]
+    servers = _mcp(place, "mcp_servers") if mcp else ()
+    hooks = _hooks("codex", place)
+    there = _hooks_in(config)
+    has_ours = any(entry.is_ours(each) for entry in hooks for each in there.get(entry.keys[-1], ()))
+    if has_ours or (there and not os.path.exists(hooks_file)):  # Codex wants all hooks of a directory in one form
+        return [TomlTables(config, (*servers, *hooks))]
+    return [JsonAdditions(hooks_file, hooks), *([TomlTables(config, servers)] if mcp else [])]
 
 
-def _has_hooks(config: str) -> bool:
+def _hooks_in(config: str) -> dict[str, list[Any]]:
+    """Return the groups of hooks in Codex's config.toml, by event."""
     try:
         with open(config, encoding="utf-8") as file:
             hooks = toml_blocks.parse(file.read()).get("hooks", {})
     except (OSError, ValueError):
-        return False
-    return isinstance(hooks, dict) and bool(hooks.keys() - {"state"})
+        return {}
+    return {name: groups for name, groups in hooks.items() if isinstance(groups, list)} if isinstance(hooks, dict) else {}
 
 
 def _gemini(place: InstallPlace, mcp: bool) -> list[SettingsChange]:
     path = place.file(_home(".gemini", "settings.json"), ".gemini/settings.json")
-    hooks = _hooks(path, "gemini", place)
-    return [JsonAdditions(path, (*hooks.entries, *(_mcp(path, place).entries if mcp else ())))]
+    return [JsonAdditions(path, (*_hooks("gemini", place), *(_mcp(place) if mcp else ())))]
 
 
 def _opencode(place: InstallPlace, mcp: bool) -> list[SettingsChange]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from agentfsd.cli.agents import toml_blocks
 from agentfsd.cli.agents.json_splicing import Document, Insertion, KeyedValue, Node, NotJson
-from agentfsd.cli.agents.toml_blocks import NotToml
+from agentfsd.cli.agents.toml_blocks import NotToml, TomlSection
 
 __all__ = ["Added", "JsonAdditions", "JsonEntry", "NotJson", "NotToml", "SettingsChange", "TomlTables", "WholeFile"]
 
@@ -108,27 +108,35 @@ class JsonAdditions:
 
 @dataclass(frozen=True, slots=True)
 class TomlTables:
-    """Tables that are added to the end of a TOML file."""
+    """Entries that are added as tables to the end of a TOML file."""
 
     path: str
-    content: dict[str, Any]
+    entries: tuple[JsonEntry, ...]
 
     def added(self, text: str) -> Added:
         """See SettingsChange."""
-        return Added(text, ()).with_more([(len(text), toml_blocks.adding(text, self.content))])
+        content: dict[str, Any] = {}
+        for entry in self.entries:
+            content = toml_blocks.joined(content, _nested(entry))
+        return Added(text, ()).with_more([(len(text), toml_blocks.adding(text, content))])
 
     def is_in(self, text: str) -> bool:
         """See SettingsChange."""
-        return _holds(toml_blocks.parse(text), self.content)
+        content = toml_blocks.parse(text)
+        return all(_has(content, entry) for entry in self.entries)
 
     def without(self, text: str) -> str:
-        """See SettingsChange. Only our text is cut out, if it is still as it was written."""
-        for block in ("\n" + toml_blocks.written(self.content).lstrip("\n"), toml_blocks.written(self.content).lstrip("\n")):
-            if block in text:
-                return text.replace(block, "", 1)
-        if not _holds(toml_blocks.parse(text), self.content):
-            return text
-        raise NotToml("our tables were changed by hand: remove them by hand, too")
+        """See SettingsChange. What is ours is found by what it says; nothing else in the file may change its meaning."""
+        before = toml_blocks.parse(text)
+        for entry in self.entries:
+            while (found := _our_sections(text, entry)) is not None:
+                text = toml_blocks.without(text, *found)
+        rest = before
+        for entry in self.entries:
+            rest = _less(rest, entry)
+        if _pruned(toml_blocks.parse(text)) != _pruned(rest):
+            raise NotToml("our tables were changed by hand: remove them by hand, too")
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +210,66 @@ def _without_bare(document: Document, keys: Sequence[str]) -> Document:
     return Document(document.without(member, within))
 
 
-def _holds(content: Any, wanted: Any) -> bool:
-    if isinstance(wanted, dict):
-        return isinstance(content, dict) and all(key in content and _holds(content[key], value) for key, value in wanted.items())
-    if isinstance(wanted, list) and isinstance(content, list) and wanted and isinstance(wanted[0], dict):
-        return all(each in content for each in wanted)
-    return bool(content == wanted)
+# -- TOML values
+
+
+def _nested(entry: JsonEntry) -> dict[str, Any]:
+    value = [entry.value] if entry.to_array else entry.value
+    for key in reversed(entry.keys):
+        value = {key: value}
+    return dict(value)
+
+
+def _our_sections(text: str, entry: JsonEntry) -> tuple[TomlSection, TomlSection] | None:
+    """Return the first and the last section of what is ours at an entry's place."""
+    found = toml_blocks.sections(text)
+    for index, section in enumerate(found):
+        if section.keys == entry.keys and section.is_element == entry.to_array:
+            last = index
+            while last + 1 < len(found) and found[last + 1].keys[: len(entry.keys)] == entry.keys != found[last + 1].keys:
+                last += 1
+            if entry.is_ours(_value(toml_blocks.parse(text[section.start : found[last].end]), entry.keys)):
+                return section, found[last]
+        elif entry.within is not None and section.is_element and section.keys == (*entry.keys, entry.within[0]):
+            is_ours = entry.within[1](_value(section.content, section.keys))
+            if is_ours:
+                return section, section
+    return None
+
+
+def _value(content: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        content = content[key] if isinstance(content, dict) else content[-1][key]
+    return content[-1] if isinstance(content, list) else content
+
+
+def _less(content: dict[str, Any], entry: JsonEntry) -> dict[str, Any]:
+    """Return what a file says without what is ours at an entry's place."""
+    key, *left = entry.keys
+    inner = content.get(key)
+    if left:
+        deeper = JsonEntry(tuple(left), entry.value, entry.to_array, entry.is_ours, entry.within)
+        return {**content, key: _less(inner, deeper)} if isinstance(inner, dict) else content
+    if not entry.to_array:
+        return {name: value for name, value in content.items() if name != key or not entry.is_ours(value)}
+    if not isinstance(inner, list):
+        return content
+    kept = [each for each in inner if not entry.is_ours(each)]
+    if entry.within is not None:
+        name, is_ours = entry.within
+        kept = [
+            {**each, name: [part for part in each[name] if not is_ours(part)]}
+            if isinstance(each, dict) and isinstance(each.get(name), list)
+            else each
+            for each in kept
+        ]
+    return {**content, key: kept}
+
+
+def _pruned(content: Any) -> Any:
+    """Return a value without the empty tables and arrays in it."""
+    if isinstance(content, dict):
+        return {key: value for key, each in content.items() if (value := _pruned(each)) not in ({}, [])}
+    if isinstance(content, list):
+        return [value for each in content if (value := _pruned(each)) not in ({}, [])]
+    return content

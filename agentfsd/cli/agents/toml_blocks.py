@@ -5,8 +5,11 @@ the file with Python's own parser before and after.
 """
 
 import json
+import re
 import tomllib
-from typing import Any
+from typing import Any, NamedTuple
+
+_HEADER = re.compile(r"^[ \t]*(\[\[?)[^\[\]\n]+\]\]?[ \t]*(?:#.*)?\r?$", re.MULTILINE)
 
 
 class NotToml(ValueError):
@@ -23,6 +26,63 @@ def parse(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         raise NotToml(str(exc)) from None
+    except RecursionError:
+        raise NotToml("it is nested too deeply") from None
+
+
+class TomlSection(NamedTuple):
+    """The text of one table, from the beginning of its header to the *end* of its last value; comments after that are not in it.
+
+    Attributes:
+        keys: The keys that lead to it.
+        is_element: It is an element of an array of tables.
+        content: What the section alone says, as a file.
+    """
+
+    start: int
+    end: int
+    keys: tuple[str, ...]
+    is_element: bool
+    content: dict[str, Any]
+
+
+def sections(text: str) -> list[TomlSection]:
+    """Return the tables of a file, in order. A text of several lines can look like one: check what comes of a change."""
+    headers = list(_HEADER.finditer(text))
+    ends = [*(each.start() for each in headers[1:]), len(text)]
+    found = []
+    for header, end in zip(headers, ends, strict=False):
+        try:
+            name = parse(header.group())
+            end = header.start() + len(_without_remarks(text[header.start() : end]))
+            content = parse(text[header.start() : end])
+        except NotToml:
+            continue
+        keys: list[str] = []
+        inner: Any = name
+        while inner and inner != [{}]:
+            keys.append(next(iter(inner)))
+            inner = inner[keys[-1]]
+        found.append(TomlSection(header.start(), end, tuple(keys), header.group(1) == "[[", content))
+    return found
+
+
+def _without_remarks(text: str) -> str:
+    """Return a section without the blank lines and comments at its end."""
+    lines = text.splitlines(keepends=True)
+    while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
+        lines.pop()
+    return "".join(lines)
+
+
+def without(text: str, found: TomlSection, until: TomlSection) -> str:
+    """Return a file without the sections from *found* to *until*, and without the blank line before them."""
+    before = text[: found.start]
+    for blank in ("\r\n", "\n"):
+        if before == blank or before.endswith("\n" + blank):
+            before = before.removesuffix(blank)
+            break
+    return before + text[until.end :]
 
 
 def written(content: dict[str, Any], above: str = "") -> str:
