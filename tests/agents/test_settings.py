@@ -259,6 +259,37 @@ def test_codex_hooks_of_another_path_in_a_toml_are_replaced(home: Path) -> None:
     assert tomllib.loads(config.read_text())["hooks"].pop("SessionStart") == [{"hooks": [{"type": "command", "command": "mine"}]}]
 
 
+def test_an_mcp_entry_of_a_person_stays(home: Path) -> None:
+    path = home / ".claude.json"
+    by_hand = '{"mcpServers": {"agentfsd": {"command":"agentfsd","args":["mcp"]},"o":{}}}'
+    path.write_text(by_hand)
+    for options in ([], ["--mcp"]):
+        agentfsd("agent", "install", "claude-code", *options)
+        agentfsd("agent", "remove", "claude-code")
+        assert path.read_text() == by_hand
+    path.write_text('{"mcpServers": {"agentfsd": {"command": "mine"}}}')
+    assert "is there already" in agentfsd("agent", "install", "claude-code", "--mcp", check=False).stderr
+    path.write_text("{}")
+    agentfsd("agent", "install", "claude-code", "--mcp")
+    path.write_text(path.read_text().replace("{", '{"a": 1, ', 1))
+    agentfsd("agent", "remove", "claude-code")
+    assert json.loads(path.read_text()) == {"a": 1}
+    config = home / ".codex/config.toml"
+    config.write_text('[mcp_servers.agentfsd]\nargs = ["mcp"]\ncommand = "/usr/bin/agentfsd"\n')
+    before = _all_of(home)
+    agentfsd("agent", "install", "codex", "--mcp")
+    agentfsd("agent", "remove", "codex")
+    assert _all_of(home) == before
+
+
+def test_a_file_that_cannot_be_changed_does_not_keep_the_others(home: Path) -> None:
+    agentfsd("agent", "install", "claude-code", "--mcp")
+    (home / ".claude.json").write_text("{")
+    done = agentfsd("agent", "remove", "claude-code", check=False)
+    assert done.returncode == 1 and ".claude.json cannot be changed" in done.stderr
+    assert "agentfsd" not in (home / ".claude/settings.json").read_text()
+
+
 def test_mode_and_symlinks_stay(home: Path) -> None:
     path, kept = home / ".claude/settings.json", home / "dotfiles.json"
     path.rename(kept)

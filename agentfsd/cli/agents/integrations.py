@@ -133,7 +133,7 @@ def _server(place: InstallPlace) -> dict[str, Any]:
 
 
 def _mcp(place: InstallPlace, above: str = "mcpServers") -> tuple[JsonEntry, ...]:
-    return (JsonEntry((above, _NAME), _server(place), False, _is_our_server),)
+    return (JsonEntry((above, _NAME), _server(place), False, _is_our_server, by_record=True),)
 
 
 def _home(*parts: str) -> str:
@@ -187,7 +187,7 @@ def _opencode(place: InstallPlace, mcp: bool) -> list[SettingsChange]:
     if mcp:
         server = {"type": "local", "command": [*place.command, "mcp"], "enabled": True}
         path = place.file(_existing(config, "opencode.json", "opencode.jsonc"), "opencode.json")
-        changes.append(JsonAdditions(path, (JsonEntry(("mcp", _NAME), server, False, _is_our_server),)))
+        changes.append(JsonAdditions(path, (JsonEntry(("mcp", _NAME), server, False, _is_our_server, by_record=True),)))
     return changes
 
 

@@ -140,6 +140,8 @@ class Document:
             node = node.members[left.pop(0)].node
             if not isinstance(node.value, list if to_array and not left else dict):
                 raise NotJson(f"{json.dumps('.'.join(keys))} has another form than expected")
+        if not left and not to_array:
+            raise NotJson(f"{json.dumps('.'.join(keys))} is there already, and says something else")
         if to_array:
             value = [value]
         for key in reversed(left[1:]):

@@ -1,6 +1,6 @@
 """What an integration adds to the files of a harness, as insertions into their texts, and how it is found there again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -14,21 +14,22 @@ _IsOurs = Callable[[Any], bool]
 
 
 class Added(NamedTuple):
-    """A text, and the parts of it that were added, from and to, in order."""
+    """A text, and the parts of it that were added, from and to, in order. ``names``: of the entries that were added."""
 
     text: str
     spans: tuple[tuple[int, int], ...]
+    names: frozenset[str] = frozenset()
 
     def with_more(self, insertions: Sequence[Insertion]) -> "Added":
         """Insert more. The places are those of the present text."""
-        text, spans = self
+        text, spans, names = self
         for place, new in sorted(insertions, reverse=True):
             text = text[:place] + new + text[place:]
             length = len(new)
             moved = [(start + length * (start >= place), end + length * (end > place)) for start, end in spans]
             inside = any(start < place < end for start, end in spans)
             spans = tuple(sorted([*moved, *([] if inside else [(place, place + length)])]))
-        return Added(text, spans)
+        return Added(text, spans, names)
 
     def taken_back(self) -> str:
         """Return the text without these parts."""
@@ -48,11 +49,11 @@ class SettingsChange(Protocol):
     def added(self, text: str) -> "Added":
         """Return the text with what is added. NotJson or NotToml if that cannot be done."""
 
-    def is_in(self, text: str) -> bool:
-        """Return whether a text has all of it already, as it would be added now."""
+    def is_in(self, text: str, names: Collection[str] = ()) -> bool:
+        """Return whether a text has all of it already, as it would be added now. *names*: what a record says was added."""
 
-    def without(self, text: str) -> str:
-        """Return a text that somebody has changed since, without what is ours."""
+    def without(self, text: str, names: Collection[str] = ()) -> str:
+        """Return a text that somebody has changed since, without what is ours. *names*: what a record says was added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class JsonEntry:
         to_array: It becomes an element of the array there.
         is_ours: Recognizes such a value, of any version.
         within: The key of an array in other elements, and what recognizes ours in it.
+        by_record: It is removed only if a record says that it was added: a person may have made such an entry by hand.
     """
 
     keys: tuple[str, ...]
@@ -72,6 +74,24 @@ class JsonEntry:
     to_array: bool
     is_ours: _IsOurs
     within: tuple[str, _IsOurs] | None = None
+    by_record: bool = False
+
+    @property
+    def name(self) -> str:
+        """What a record calls it."""
+        return ".".join(self.keys)
+
+    def is_in(self, content: Any, names: Collection[str] = ()) -> bool:
+        """Return whether a file's content has it. An entry that does the same, made by hand, will do."""
+        if _has(content, self):
+            return True
+        for key in self.keys:
+            content = content.get(key) if isinstance(content, dict) else None
+        return self.by_record and self.name not in names and self.is_ours(content)
+
+    def is_removed(self, names: Collection[str]) -> bool:
+        """Return whether it may be removed, by what a record has."""
+        return not self.by_record or self.name in names
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +105,23 @@ class JsonAdditions:
         """See SettingsChange."""
         made = Added(text, ())
         for entry in self.entries:
-            if not _has(Document(made.text).root.value, entry):
+            if not entry.is_in(Document(made.text).root.value):
                 made = made.with_more(Document(made.text).adding(entry.keys, entry.value, to_array=entry.to_array))
+                made = made._replace(names=made.names | {entry.name})
         return made
 
-    def is_in(self, text: str) -> bool:
+    def is_in(self, text: str, names: Collection[str] = ()) -> bool:
         """See SettingsChange."""
         root = Document(text).root.value
-        return all(_has(root, entry) for entry in self.entries)
+        return all(entry.is_in(root, names) for entry in self.entries)
 
-    def without(self, text: str) -> str:
+    def without(self, text: str, names: Collection[str] = ()) -> str:
         """See SettingsChange. An object or array that is left with nothing in it is removed as well."""
+        entries = [entry for entry in self.entries if entry.is_removed(names)]
+        if not entries:
+            return text
         document = Document(text)
-        for entry in self.entries:
+        for entry in entries:
             had = document.text
             while (found := _find(document.root, entry)) is not None:
                 document = Document(document.without(*found))
@@ -115,24 +139,29 @@ class TomlTables:
 
     def added(self, text: str) -> Added:
         """See SettingsChange."""
+        before = toml_blocks.parse(text)
+        entries = [entry for entry in self.entries if not entry.is_in(before)]
         content: dict[str, Any] = {}
-        for entry in self.entries:
+        for entry in entries:
             content = toml_blocks.joined(content, _nested(entry))
-        return Added(text, ()).with_more([(len(text), toml_blocks.adding(text, content))])
+        block = [(len(text), toml_blocks.adding(text, content))] if entries else []
+        return Added(text, (), frozenset(entry.name for entry in entries)).with_more(block)
 
-    def is_in(self, text: str) -> bool:
+    def is_in(self, text: str, names: Collection[str] = ()) -> bool:
         """See SettingsChange."""
         content = toml_blocks.parse(text)
-        return all(_has(content, entry) for entry in self.entries)
+        return all(entry.is_in(content, names) for entry in self.entries)
 
-    def without(self, text: str) -> str:
+    def without(self, text: str, names: Collection[str] = ()) -> str:
         """See SettingsChange. What is ours is found by what it says; nothing else in the file may change its meaning."""
-        before = toml_blocks.parse(text)
-        for entry in self.entries:
+        entries = [entry for entry in self.entries if entry.is_removed(names)]
+        if not entries:
+            return text
+        rest = toml_blocks.parse(text)
+        for entry in entries:
             while (found := _our_sections(text, entry)) is not None:
                 text = toml_blocks.without(text, *found)
-        rest = before
-        for entry in self.entries:
+        for entry in entries:
             rest = _less(rest, entry)
         if _pruned(toml_blocks.parse(text)) != _pruned(rest):
             raise NotToml("our tables were changed by hand: remove them by hand, too")
@@ -153,11 +182,11 @@ class WholeFile:
             raise NotJson("there is a file of this name already")
         return Added(text, ()).with_more([(len(text), self.content)])
 
-    def is_in(self, text: str) -> bool:
+    def is_in(self, text: str, names: Collection[str] = ()) -> bool:
         """See SettingsChange."""
         return text == self.content
 
-    def without(self, text: str) -> str:
+    def without(self, text: str, names: Collection[str] = ()) -> str:
         """See SettingsChange."""
         return "" if self.mark in text else text
 

@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from agentfsd.cli.agents import quick_hook
@@ -22,12 +22,15 @@ State = Literal["installed", "outdated", "absent", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """How a file was changed. ``digest`` is that of the file after it; ``made``: the directories that were made for it."""
+    """How a file was changed. ``digest`` is that of the file after it; ``made``: the directories that were made for it.
+    ``names``: the entries that were added.
+    """
 
     existed: bool
     digest: str
     spans: tuple[tuple[int, int], ...]
     made: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 def install(change: SettingsChange, *, dry_run: bool = False) -> Done:
@@ -37,18 +40,19 @@ def install(change: SettingsChange, *, dry_run: bool = False) -> Done:
         Failure: The file cannot be read or extended.
     """
     path = _real(change.path)
-    before = _text(path)
+    before, known = _text(path), _record(path)
     with _explained(change.path):
-        if before is not None and change.is_in(before):
+        if before is not None and change.is_in(before, _names(known)):
             return "there"
         old = _cleared(change, path, before)
         made = change.added(old)
     if not dry_run:
-        known = _record(path)
         existed = known.existed if known is not None and old != (before or "") else before is not None
         directories = known.made if known is not None and before is not None else _make_directories(path)
         _write(path, made.text, before)
-        _keep(path, _Record(existed, _digest(made.text), made.spans, tuple(directories)))
+        is_exact = known is not None and before is not None and known.digest == _digest(before)
+        names = made.names if is_exact else made.names.union(_names(known))
+        _keep(path, _Record(existed, _digest(made.text), made.spans, tuple(directories), tuple(sorted(names))))
     return "added" if old == (before or "") else "updated"
 
 
@@ -84,12 +88,13 @@ def remove(change: SettingsChange, *, dry_run: bool = False) -> Done:
 def state(change: SettingsChange) -> State:
     """Return whether a change is in its file."""
     try:
-        text = _text(_real(change.path))
+        path = _real(change.path)
+        text, names = _text(path), _names(_record(path))
         if text is None:
             return "absent"
-        if change.is_in(text):
+        if change.is_in(text, names):
             return "installed"
-        return "absent" if change.without(text) == text else "outdated"
+        return "absent" if change.without(text, names) == text else "outdated"
     except (Failure, NotJson, NotToml, OSError):
         return "unreadable"
 
@@ -99,7 +104,11 @@ def _cleared(change: SettingsChange, path: str, text: str | None) -> str:
     known = _record(path)
     if text is not None and known is not None and known.digest == _digest(text):
         return Added(text, known.spans).taken_back()
-    return change.without(text) if text else ""
+    return change.without(text, _names(known)) if text else ""
+
+
+def _names(record: _Record | None) -> tuple[str, ...]:
+    return record.names if record is not None else ()
 
 
 @contextlib.contextmanager
@@ -182,7 +191,9 @@ def _record(path: str) -> _Record | None:
         with open(_record_path(path), encoding="utf-8") as file:
             said = json.load(file)
         spans = tuple((int(start), int(end)) for start, end in said["spans"])
-        return _Record(bool(said["existed"]), str(said["digest"]), spans, tuple(map(str, said["made"])))
+        return _Record(
+            bool(said["existed"]), str(said["digest"]), spans, tuple(map(str, said["made"])), tuple(map(str, said["names"]))
+        )
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
@@ -190,7 +201,7 @@ def _record(path: str) -> _Record | None:
 def _keep(path: str, record: _Record) -> None:
     place = _record_path(path)
     os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-    said = {"path": path, "existed": record.existed, "digest": record.digest, "spans": record.spans, "made": record.made}
+    said = {"path": path, **asdict(record)}
     _write(place, json.dumps(said) + "\n", _text(place))
 
 

@@ -90,8 +90,21 @@ def remove(harness: str, project: bool, plugin: str | None, dry_run: bool) -> No
       agentfsd agent remove gemini --project
     """
     changes = _changes(harness, project, plugin, mcp=True)
-    with refusals():
-        _apply(changes[::-1], lambda change: settings_files.remove(change, dry_run=dry_run), quiet="absent")
+    failures: list[Failure] = []
+
+    def act(change: SettingsChange) -> settings_files.Done:
+        try:
+            with refusals():
+                return settings_files.remove(change, dry_run=dry_run)
+        except Failure as exc:  # the other files are not to wait for this one
+            failures.append(exc)
+            return "absent"
+
+    _apply(changes[::-1], act, quiet="absent", is_quiet=lambda: bool(failures))
+    for failure in failures[:-1]:
+        failure.show()
+    if failures:
+        raise failures[-1]
 
 
 def _changes(harness: str, project: bool, plugin: str | None, mcp: bool) -> list[SettingsChange]:
@@ -104,14 +117,19 @@ def _changes(harness: str, project: bool, plugin: str | None, mcp: bool) -> list
     return integrations.claude_plugin(os.path.abspath(plugin), mcp)
 
 
-def _apply(changes: Iterable[SettingsChange], act: Callable[[SettingsChange], settings_files.Done], quiet: str = "") -> None:
+def _apply(
+    changes: Iterable[SettingsChange],
+    act: Callable[[SettingsChange], settings_files.Done],
+    quiet: str = "",
+    is_quiet: Callable[[], bool] = lambda: False,
+) -> None:
     told = 0
     for change in changes:
         done = act(change)
         if done != quiet:
             printing.say(f"{_TOLD[done]} {change.path}")
             told += 1
-    if not told:
+    if not told and not is_quiet():
         printing.note("nothing of agentfsd is in these settings")
 
 
