@@ -290,6 +290,23 @@ def test_a_file_that_cannot_be_changed_does_not_keep_the_others(home: Path) -> N
     assert "agentfsd" not in (home / ".claude/settings.json").read_text()
 
 
+@pytest.mark.parametrize(
+    "command", ["log-it && agentfsd hook before-tool --for claude-code", "/x/agentfsd hook before-tool --for claude-code; ls"]
+)
+def test_a_command_of_a_person_that_calls_agentfsd_stays(home: Path, command: str) -> None:
+    path = home / ".claude/settings.json"
+    text = json.dumps({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": command}]}]}})
+    path.write_text(text)
+    for options in ([], ["--project"]):
+        agentfsd("agent", "install", "claude-code", *options)
+        agentfsd("agent", "remove", "claude-code", *options)
+    assert path.read_text() == text
+    agentfsd("agent", "install", "claude-code")
+    path.write_text(path.read_text().replace("{", '{"a": 1, ', 1))
+    agentfsd("agent", "remove", "claude-code")
+    assert json.loads(path.read_text()) == {"a": 1, **json.loads(text)}
+
+
 def test_mode_and_symlinks_stay(home: Path) -> None:
     path, kept = home / ".claude/settings.json", home / "dotfiles.json"
     path.rename(kept)

@@ -5,6 +5,7 @@ clients; of Claude Code, whose licence does not let a test install it, it replay
 """
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from agentfsd.cli.agents.settings_changes import JsonAdditions, JsonEntry, Setti
 _SECONDS = 15  # that a hook may take: then the harness goes on without it
 _LAST_SECONDS = 3  # at the end of a session, where Codex permits no more
 _NAME = "agentfsd"
-_OUR_COMMAND = "agentfsd hook "
+_GUARD = (f"command -v {_NAME} >/dev/null 2>&1 && exec ", " || true")  # around a call in a project's settings
+_WORD = re.compile("[a-z-]+")
 _PLUGIN_MARK = "opencode integration of agentfsd"
 
 # The harness's name for each of our events, and the tools for which it is called ("": all).
@@ -60,7 +62,7 @@ class InstallPlace:
     def hook(self, event: str, harness: str) -> str:
         """Return the command line of a hook. Others who work on the project may not have agentfsd."""
         call = f"{shlex.join(self.command)} hook {event} --for {harness}"
-        return f"command -v {_NAME} >/dev/null 2>&1 && exec {call} || true" if self.project is not None else call
+        return call.join(_GUARD) if self.project is not None else call
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,18 @@ def _is_our_hook(value: Any) -> bool:
 
 
 def _calls_us(command: Any) -> bool:
-    return isinstance(command, str) and _OUR_COMMAND in command
+    """Tell whether a command is one that we wrote, of any version. What a person wrote around a call of ours is the person's."""
+    if not isinstance(command, str):
+        return False
+    before, after = _GUARD
+    is_guarded = command.startswith(before) and command.endswith(after)
+    try:
+        words = shlex.split(command.removeprefix(before).removesuffix(after) if is_guarded else command)
+    except ValueError:
+        return False
+    if len(words) != 5 or words[1] != "hook" or words[3] != "--for" or not all(map(_WORD.fullmatch, (words[2], words[4]))):
+        return False
+    return words[0] == _NAME if is_guarded else os.path.isabs(words[0]) and os.path.basename(words[0]) == _NAME
 
 
 def _is_our_server(value: Any) -> bool:
