@@ -4,6 +4,7 @@ import json
 import os
 import re
 import stat
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tests.mounted import agentfsd
 
 HARNESSES = ["claude-code", "codex", "gemini", "opencode"]
 _FORMS = [
-    "", "{}", "{\n}\n", "{ }", '{"a": 1}', '{\n  "a": 1 // yes\n}\n', '\ufeff{"a": []}',
+    "", "\ufeff", "// mine", "/* all */\n", "{}", "{\n}\n", "{ }", '{"a": 1}', '{\n  "a": 1 // yes\n}\n', '\ufeff{"a": []}',
     '{\r\n    "hooks": {},\r\n    "b": {"c": {}}\r\n}\r\n',
     '{\n\t"hooks": {\n\t\t"One": [\n\t\t\t{"x": 1}, // mine\n\t\t],\n\t}, /* all */\n}\n',
     '// first\n{"hooks": {"One": [ {"x": 1} ] } // end\n}',
@@ -72,6 +73,16 @@ def test_empty_containers_and_comments_of_a_person_stay(text: str) -> None:
         assert Document(_additions().without(_additions().added(text).text)).root.value["hooks"] != {"One": [{"x": 1}]}
 
 
+def test_removing_takes_no_longer_than_reading() -> None:
+    text = json.dumps({str(number): number for number in range(5000)}, indent=1)
+    began = time.process_time()
+    document = Document(text)
+    reading = time.process_time() - began
+    left = document.without(document.root.members["4999"], document.root)
+    assert time.process_time() - began < 3 * reading
+    assert list(json.loads(left)) == list(map(str, range(4999)))
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -89,7 +100,23 @@ def test_any_json_keeps_its_form(content: dict[str, Any], indent: int | str | No
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "{", '{"a" 1}', '{"a": }', '{"a": 1} {}', "{'a': 1}", '{"hooks": []}', '{"hooks": {"One": 3}}']
+    "text",
+    [
+        "[]",
+        "{",
+        '{"a" 1}',
+        '{"a": }',
+        '{"a": 1} {}',
+        "{'a': 1}",
+        '{"hooks": []}',
+        '{"a": 1 "b": 2}',
+        '{"a": [1,, 2]}',
+        '{, "a": 1}',
+        '{"a": [,]}',
+        '{"a": NaN}',
+        '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"hooks": {"One": 3}}',
+    ],
 )
 def test_what_is_no_json_is_left_alone(text: str) -> None:
     with pytest.raises(NotJson):

@@ -6,8 +6,10 @@ so that it can be taken back byte for byte.
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 _TOKEN = re.compile(
@@ -69,7 +71,10 @@ class Document:
         self._at = 0
         self.root = Node(0, 0, {})
         if self._marks:
-            self.root = self._value()
+            try:
+                self.root = self._value()
+            except RecursionError:
+                raise NotJson("it is nested too deeply") from None
             if self._at < len(self._marks):
                 raise NotJson(f"more than one value, at {_place(text, self._marks[self._at][1])}")
             if not isinstance(self.root.value, dict):
@@ -84,7 +89,7 @@ class Document:
             return self._container(start, "}", {})
         if word == "[":
             return self._container(start, "]", [])
-        if kind == "mark":
+        if kind == "mark" or word.lstrip("-") in ("NaN", "Infinity"):  # which Python's parser takes
             raise NotJson(f"unexpected {word} at {_place(self.text, start)}")
         try:
             return Node(start, end, json.loads(word))
@@ -93,14 +98,19 @@ class Document:
 
     def _container(self, start: int, closing: str, value: Any) -> Node:
         node = Node(start, start, value)
+        may_go_on = True  # a comma was there, or nothing yet
         while True:
             kind, at, end = self._next()
             word = self.text[at:end]
             if word == closing:
                 node.end = end
                 return node
-            if word == "," and node.parts:
+            if word == "," and not may_go_on:
+                may_go_on = True
                 continue
+            if word == "," or not may_go_on:
+                raise NotJson(f"unexpected {word} at {_place(self.text, at)}")
+            may_go_on = False
             self._at -= 1
             if closing == "]":
                 node.elements.append(self._value())
@@ -152,8 +162,14 @@ class Document:
 
     def _into(self, node: Node, key: str, value: Any) -> list[Insertion]:
         """Insert *value* at the end of an object or array."""
-        if not self.text.strip():
-            return [(len(self.text), "{\n" + _DEFAULT_INDENT + key + _pretty(value, _DEFAULT_INDENT, _DEFAULT_INDENT) + "\n}\n")]
+        if not self._marks:  # at most white space and comments
+            begin = "{" if self.text.endswith("\n") or "//" not in self.text else "\n{"
+            return [
+                (
+                    len(self.text),
+                    begin + "\n" + _DEFAULT_INDENT + key + _pretty(value, _DEFAULT_INDENT, _DEFAULT_INDENT) + "\n}\n",
+                )
+            ]
         newline = "\r\n" if "\r\n" in self.text else "\n"
         closing = node.end - 1
         parts = node.parts
@@ -167,8 +183,8 @@ class Document:
         if not parts:
             ending = "" if newline in self.text[before:closing] else newline + outer
             return [(before, text + ending)]
-        has_comma = any(self.text[at:end] == "," and parts[-1].end <= at < closing for _, at, end in self._marks)
-        if has_comma:
+        _, at, end = self._marks[self._token_from(closing) - 1]
+        if self.text[at:end] == ",":
             return [(before, text + ",")]
         if before == parts[-1].end:
             return [(before, "," + text)]
@@ -188,6 +204,10 @@ class Document:
         first = next(iter(self.root.members.values()), None)
         return (self._indent_at(first.start) if first is not None else "") or _DEFAULT_INDENT
 
+    def _token_from(self, position: int) -> int:
+        """Return the index of the first token that begins at *position* or after it."""
+        return bisect_left(self._marks, position, key=itemgetter(1))
+
     # -- removing
 
     def is_bare(self, node: Node) -> bool:
@@ -196,16 +216,16 @@ class Document:
 
     def without(self, part: Node | KeyedValue, within: Node) -> str:
         """Return the text without one member or element."""
-        start = len(self.text[: part.start].rstrip())
-        commas = [(at, end) for _, at, end in self._marks if self.text[at:end] == "," and within.start < at < within.end]
-        siblings = [each.start for each in within.parts]
-        after = [at for at, _ in commas if at >= part.end and not any(part.end <= other < at for other in siblings)]
-        before = [at for at, _ in commas if at < part.start and not any(at < other < part.start for other in siblings)]
+        start = part.start
+        while self.text[start - 1].isspace():
+            start -= 1
         cuts = [(start, part.end)]
-        if after:
-            cuts.append((after[0], after[0] + 1))
-        elif before and before[-1] < start:
-            cuts.append((before[-1], before[-1] + 1))
+        following, previous = self._token_from(part.end), self._token_from(part.start) - 1
+        for index in (following, previous):
+            _, at, end = self._marks[index]
+            if self.text[at:end] == "," and within.start < at < within.end:
+                cuts.append((at, end))
+                break
         text = self.text
         for first, last in sorted(cuts, reverse=True):
             text = text[:first] + text[last:]
