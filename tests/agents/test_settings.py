@@ -344,6 +344,49 @@ def test_mode_and_symlinks_stay(home: Path) -> None:
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("name", [".claude/settings.json", ".codex/config.toml"])
+def test_settings_that_are_no_regular_file_are_left_alone(home: Path, name: str) -> None:
+    path, harness = home / name, "claude-code" if "claude" in name else "codex"
+    path.unlink()
+    for make in (lambda: os.mkfifo(path), lambda: path.symlink_to("/dev/null"), path.mkdir):
+        make()
+        before = os.stat(path)
+        assert agentfsd("agent", "list").stdout
+        done = agentfsd("agent", "install", harness, "--mcp", check=False)
+        assert done.returncode == 1 and "is no regular file" in done.stderr
+        agentfsd("agent", "doctor", harness, check=False)
+        assert os.stat(path).st_ino == before.st_ino and os.stat(path).st_mode == before.st_mode
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+def test_hard_links_and_attributes_stay(home: Path) -> None:
+    path, other = home / ".gemini/settings.json", home / "other.json"
+    os.setxattr(path, "user.mine", b"yes")
+    agentfsd("agent", "install", "gemini")
+    assert os.getxattr(path, "user.mine") == b"yes"
+    before = path.read_text()
+    os.link(path, other)
+    agentfsd("agent", "remove", "gemini")
+    assert os.path.samefile(path, other) and path.read_text() != before and "agentfsd" not in path.read_text()
+
+
+def test_a_read_only_file_is_refused(home: Path) -> None:
+    path = home / ".gemini/settings.json"
+    before = path.read_text()
+    path.chmod(0o444)
+    done = agentfsd("agent", "install", "gemini", check=False)
+    assert done.returncode == 1 and "is read-only" in done.stderr and path.read_text() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes files for others")
+def test_what_root_makes_belongs_to_the_owner_of_the_directory(home: Path) -> None:
+    os.chown(home / "project", 1234, 1235)
+    agentfsd("agent", "install", "claude-code", "--project")
+    for name in (".claude", ".claude/settings.json"):
+        found = (home / "project" / name).stat()
+        assert (found.st_uid, found.st_gid) == (1234, 1235)
+
+
 def test_settings_that_cannot_be_read_are_left_alone(home: Path) -> None:
     path = home / ".gemini/settings.json"
     path.write_text('{"ui": ')

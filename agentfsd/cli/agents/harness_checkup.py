@@ -13,7 +13,9 @@ from agentfsd.cli import quick_daemon
 from agentfsd.cli.agents import quick_hook, settings_files, toml_blocks
 from agentfsd.cli.agents.integrations import InstallPlace, Integration
 from agentfsd.cli.agents.json_splicing import Document, NotJson
+from agentfsd.cli.agents.replaced_files import text_of
 from agentfsd.cli.agents.toml_blocks import NotToml
+from agentfsd.cli.command_base import Failure
 
 _PATIENCE_S = 20
 _SLOW_MS = 500
@@ -121,15 +123,13 @@ def _failures() -> Iterator[HarnessFinding]:
 
 def _json(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
-            return dict(Document(file.read()).root.value)
-    except (OSError, NotJson, UnicodeDecodeError):
+        return dict(Document(text_of(path) or "").root.value)
+    except (OSError, NotJson, Failure):
         return {}
 
 
 def _toml(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
-            return toml_blocks.parse(file.read())
-    except (OSError, NotToml, UnicodeDecodeError):
+        return toml_blocks.parse(text_of(path) or "")
+    except (OSError, NotToml, Failure):
         return {}

@@ -15,7 +15,9 @@ from typing import Any
 
 from agentfsd import __version__
 from agentfsd.cli.agents import toml_blocks
+from agentfsd.cli.agents.replaced_files import text_of
 from agentfsd.cli.agents.settings_changes import JsonAdditions, JsonEntry, SettingsChange, TomlTables, WholeFile
+from agentfsd.cli.command_base import Failure
 
 _SECONDS = 15  # that a hook may take: then the harness goes on without it
 _LAST_SECONDS = 3  # at the end of a session, where Codex permits no more
@@ -176,9 +178,8 @@ def _codex(place: InstallPlace, mcp: bool) -> list[SettingsChange]:
 def _hooks_in(config: str) -> dict[str, list[Any]]:
     """Return the groups of hooks in Codex's config.toml, by event."""
     try:
-        with open(config, encoding="utf-8") as file:
-            hooks = toml_blocks.parse(file.read()).get("hooks", {})
-    except (OSError, ValueError):
+        hooks = toml_blocks.parse(text_of(config) or "").get("hooks", {})
+    except (OSError, ValueError, Failure):
         return {}
     return {name: groups for name, groups in hooks.items() if isinstance(groups, list)} if isinstance(hooks, dict) else {}
 

@@ -7,12 +7,11 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
-import tempfile
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from agentfsd.cli.agents import quick_hook
+from agentfsd.cli.agents.replaced_files import make_directories, missing_directories, text_of, write
 from agentfsd.cli.agents.settings_changes import Added, NotJson, NotToml, SettingsChange
 from agentfsd.cli.command_base import Failure
 
@@ -40,7 +39,7 @@ def install(change: SettingsChange, *, dry_run: bool = False) -> Done:
         Failure: The file cannot be read or extended.
     """
     path = _real(change.path)
-    before, known = _text(path), _record(path)
+    before, known = text_of(path), _record(path)
     with _explained(change.path):
         if before is not None and change.is_in(before, _names(known)):
             return "there"
@@ -48,8 +47,10 @@ def install(change: SettingsChange, *, dry_run: bool = False) -> Done:
         made = change.added(old)
     if not dry_run:
         existed = known.existed if known is not None and old != (before or "") else before is not None
-        directories = known.made if known is not None and before is not None else _make_directories(path)
-        _write(path, made.text, before)
+        missing = missing_directories(path)
+        directories = known.made if known is not None and before is not None else missing
+        make_directories(missing)
+        write(path, made.text, before)
         is_exact = known is not None and before is not None and known.digest == _digest(before)
         names = made.names if is_exact else made.names.union(_names(known))
         _keep(path, _Record(existed, _digest(made.text), made.spans, tuple(directories), tuple(sorted(names))))
@@ -63,7 +64,7 @@ def remove(change: SettingsChange, *, dry_run: bool = False) -> Done:
         Failure: The file cannot be read.
     """
     path = _real(change.path)
-    text, known = _text(path), _record(path)
+    text, known = text_of(path), _record(path)
     if text is None:
         if known is not None and not dry_run:
             _forget(path)
@@ -80,7 +81,7 @@ def remove(change: SettingsChange, *, dry_run: bool = False) -> Done:
                 with contextlib.suppress(OSError):  # somebody has put something into it
                     os.rmdir(directory)
         else:
-            _write(path, after, text)
+            write(path, after, text)
         _forget(path)
     return "removed" if is_untouched else "removed ours"
 
@@ -89,7 +90,7 @@ def state(change: SettingsChange) -> State:
     """Return whether a change is in its file."""
     try:
         path = _real(change.path)
-        text, names = _text(path), _names(_record(path))
+        text, names = text_of(path), _names(_record(path))
         if text is None:
             return "absent"
         if change.is_in(text, names):
@@ -128,56 +129,6 @@ def _real(path: str) -> str:
     return os.path.realpath(path)  # settings are often symlinks into a directory under version control
 
 
-def _text(path: str) -> str | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode()
-    except FileNotFoundError:
-        return None
-    except UnicodeDecodeError as exc:
-        raise Failure(f"{path} is no UTF-8", "nothing was written; mend the file first") from exc
-
-
-def _make_directories(path: str) -> list[str]:
-    made, directory = [], os.path.dirname(path)
-    while not os.path.isdir(directory):
-        made.append(directory)
-        directory = os.path.dirname(directory)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    return made[::-1]
-
-
-def _write(path: str, text: str, before: str | None) -> None:
-    """Replace a file in one step. Its mode and owner stay."""
-    directory = os.path.dirname(path)
-    fd, temporary = tempfile.mkstemp(prefix=".agentfsd-", dir=directory)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            if before is not None:
-                found = os.stat(path)
-                os.fchmod(fd, stat.S_IMODE(found.st_mode))
-                if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
-                    os.fchown(fd, found.st_uid, found.st_gid)
-            else:
-                os.fchmod(fd, 0o666 & ~_umask())
-            os.fsync(fd)
-        if _text(path) != before:
-            raise Failure(f"{path} was changed by somebody else at the same moment", "try again")
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
 # -- records
 
 
@@ -202,7 +153,7 @@ def _keep(path: str, record: _Record) -> None:
     place = _record_path(path)
     os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
     said = {"path": path, **asdict(record)}
-    _write(place, json.dumps(said) + "\n", _text(place))
+    write(place, json.dumps(said) + "\n", text_of(place))
 
 
 def _forget(path: str) -> None:
