@@ -3,7 +3,10 @@
 import json
 import os
 import re
+import signal
 import stat
+import subprocess
+import sys
 import time
 import tomllib
 from pathlib import Path
@@ -385,6 +388,48 @@ def test_what_root_makes_belongs_to_the_owner_of_the_directory(home: Path) -> No
     for name in (".claude", ".claude/settings.json"):
         found = (home / "project" / name).stat()
         assert (found.st_uid, found.st_gid) == (1234, 1235)
+
+
+_KILLED = """
+import os, signal, sys
+from agentfsd.cli import entry
+left, real = int(sys.argv.pop(1)), os.replace
+def replace(*paths):
+    global left
+    real(*paths)
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+os.replace = replace
+entry.main()
+"""
+
+
+@pytest.mark.parametrize("writes", [1, 2])
+@pytest.mark.parametrize("harness", ["claude-code", "opencode"])
+def test_what_a_killed_install_left_is_removed_exactly(home: Path, harness: str, writes: int) -> None:
+    file = home / {"claude-code": ".claude/settings.json", "opencode": ".config/opencode/plugins/agentfsd.js"}[harness]
+    for content in (None, ""):
+        file.unlink(missing_ok=True)
+        if content is not None:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(content)
+        before = _all_of(home)
+        killed = subprocess.run([sys.executable, "-c", _KILLED, str(writes), "agent", "install", harness], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        agentfsd("agent", "remove", harness)
+        assert _all_of(home) == before
+
+
+@pytest.mark.parametrize("harness", HARNESSES)
+def test_a_file_that_was_made_goes_without_its_record(home: Path, harness: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (".claude/settings.json", ".codex/hooks.json", ".gemini/settings.json"):
+        (home / path).unlink()
+    before = [name for name, content in _all_of(home).items() if content is not None]
+    agentfsd("agent", "install", harness)
+    monkeypatch.setenv("AGENTFS_STATE_HOME", str(home.parent / "elsewhere"))
+    agentfsd("agent", "remove", harness)
+    assert [name for name, content in _all_of(home).items() if content is not None] == before
 
 
 def test_settings_that_cannot_be_read_are_left_alone(home: Path) -> None:

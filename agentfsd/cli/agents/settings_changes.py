@@ -55,6 +55,9 @@ class SettingsChange(Protocol):
     def without(self, text: str, names: Collection[str] = ()) -> str:
         """Return a text that somebody has changed since, without what is ours. *names*: what a record says was added."""
 
+    def is_whole(self, text: str) -> bool:
+        """Return whether a text is what is written if there is no file: without a record, there was none."""
+
 
 @dataclass(frozen=True, slots=True)
 class JsonEntry:
@@ -129,6 +132,10 @@ class JsonAdditions:
                 document = _without_bare(document, entry.keys[:length])
         return document.text
 
+    def is_whole(self, text: str) -> bool:
+        """See SettingsChange."""
+        return text == JsonAdditions(self.path, tuple(each for each in self.entries if not each.by_record)).added("").text
+
 
 @dataclass(frozen=True, slots=True)
 class TomlTables:
@@ -167,6 +174,10 @@ class TomlTables:
             raise NotToml("our tables were changed by hand: remove them by hand, too")
         return text
 
+    def is_whole(self, text: str) -> bool:
+        """See SettingsChange. Hooks are only added to a file that has some."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
@@ -189,6 +200,10 @@ class WholeFile:
     def without(self, text: str, names: Collection[str] = ()) -> str:
         """See SettingsChange."""
         return "" if self.mark in text else text
+
+    def is_whole(self, text: str) -> bool:
+        """See SettingsChange."""
+        return not self.without(text)
 
 
 # -- JSON values

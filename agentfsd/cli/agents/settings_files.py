@@ -48,12 +48,18 @@ def install(change: SettingsChange, *, dry_run: bool = False) -> Done:
     if not dry_run:
         existed = known.existed if known is not None and old != (before or "") else before is not None
         missing = missing_directories(path)
-        directories = known.made if known is not None and before is not None else missing
-        make_directories(missing)
-        write(path, made.text, before)
+        earlier = known.made if known is not None and not existed else ()
         is_exact = known is not None and before is not None and known.digest == _digest(before)
         names = made.names if is_exact else made.names.union(_names(known))
-        _keep(path, _Record(existed, _digest(made.text), made.spans, tuple(directories), tuple(sorted(names))))
+        directories = (*earlier, *(each for each in missing if each not in earlier))
+        # The record comes first: whatever is killed, what is in the file has one.
+        _keep(path, _Record(existed, _digest(made.text), made.spans, directories, tuple(sorted(names))))
+        try:
+            make_directories(missing)
+            write(path, made.text, before)
+        except BaseException:
+            _keep(path, known) if known is not None else _forget(path)
+            raise
     return "added" if old == (before or "") else "updated"
 
 
@@ -67,23 +73,36 @@ def remove(change: SettingsChange, *, dry_run: bool = False) -> Done:
     text, known = text_of(path), _record(path)
     if text is None:
         if known is not None and not dry_run:
+            _remove_directories(known)
             _forget(path)
         return "absent"
     is_untouched = known is not None and known.digest == _digest(text)
     with _explained(change.path):
         after = _cleared(change, path, text)
+    if not dry_run:
+        if after != text:
+            _put_back(change, path, text, after)
+        _forget(path)
     if after == text:
         return "absent"
-    if not dry_run:
-        if known is not None and not known.existed and not after.strip("{} \t\r\n"):
-            os.unlink(path)
-            for directory in reversed(known.made):
-                with contextlib.suppress(OSError):  # somebody has put something into it
-                    os.rmdir(directory)
-        else:
-            write(path, after, text)
-        _forget(path)
     return "removed" if is_untouched else "removed ours"
+
+
+def _put_back(change: SettingsChange, path: str, text: str, after: str) -> None:
+    known = _record(path)
+    is_left_over = not known.existed and not after.strip("{} \t\r\n") if known is not None else change.is_whole(text)
+    if not is_left_over:
+        write(path, after, text)
+        return
+    os.unlink(path)
+    if known is not None:
+        _remove_directories(known)
+
+
+def _remove_directories(known: _Record) -> None:
+    for directory in reversed(known.made):
+        with contextlib.suppress(OSError):  # somebody has put something into it, or removed it
+            os.rmdir(directory)
 
 
 def state(change: SettingsChange) -> State:
