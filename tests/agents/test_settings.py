@@ -476,6 +476,30 @@ def test_the_plugin_of_claude_code(home: Path) -> None:
     assert done.returncode == 1 and "claude-code alone" in done.stderr
 
 
+def test_files_of_a_person_that_mention_agentfsd_stay(home: Path) -> None:
+    place = home / "plugin"
+    files = {place / "commands/changes.md": "how agentfsd does it\n", place / "hooks/hooks.json": '{"a": "agentfsd"}'}
+    plugin = home / ".config/opencode/plugins/agentfsd.js"
+    files[plugin] = "// not The opencode integration of agentfsd\n"
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for arguments in (["claude-code", "--plugin", str(place)], ["opencode"]):
+        done = agentfsd("agent", "install", *arguments, check=False)
+        assert done.returncode == 1 and "there is a file of this name already" in done.stderr
+        agentfsd("agent", "remove", *arguments)
+    assert {path: path.read_text() for path in files} == files
+
+
+def test_a_file_of_the_plugin_that_was_edited_stays(home: Path) -> None:
+    place = home / "plugin"
+    agentfsd("agent", "install", "claude-code", "--plugin", str(place))
+    (place / "commands/turns.md").write_text("mine, with agentfsd\n")
+    done = agentfsd("agent", "remove", "claude-code", "--plugin", str(place), check=False)
+    assert done.returncode == 1 and "it was edited since" in done.stderr
+    assert [path for path in place.rglob("*") if path.is_file()] == [place / "commands/turns.md"]
+
+
 def test_a_project_without_agentfsd_notices_nothing(home: Path) -> None:
     agentfsd("agent", "install", "gemini", "--project")
     hooks = json.loads((home / "project/.gemini/settings.json").read_text())["hooks"]

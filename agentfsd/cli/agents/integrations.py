@@ -24,7 +24,7 @@ _LAST_SECONDS = 3  # at the end of a session, where Codex permits no more
 _NAME = "agentfsd"
 _GUARD = (f"command -v {_NAME} >/dev/null 2>&1 && exec ", " || true")  # around a call in a project's settings
 _WORD = re.compile("[a-z-]+")
-_PLUGIN_MARK = "opencode integration of agentfsd"
+_PLUGIN_HEADER = "// The opencode integration of agentfsd"
 
 # The harness's name for each of our events, and the tools for which it is called ("": all).
 _CLAUDE_TOOLS = "Bash|Edit|MultiEdit|Write|NotebookEdit|mcp__.*"
@@ -195,7 +195,7 @@ def _opencode(place: InstallPlace, mcp: bool) -> list[SettingsChange]:
     plugin = template.replace('"@COMMAND@"', ", ".join(f'"{word}"' for word in place.command))
     changes: list[SettingsChange] = [
         WholeFile(
-            place.file(os.path.join(config, "plugins", "agentfsd.js"), ".opencode/plugins/agentfsd.js"), plugin, _PLUGIN_MARK
+            place.file(os.path.join(config, "plugins", "agentfsd.js"), ".opencode/plugins/agentfsd.js"), plugin, _PLUGIN_HEADER
         )
     ]
     if mcp:
@@ -254,7 +254,7 @@ def claude_plugin(directory: str, mcp: bool) -> list[SettingsChange]:
     files = {path: _json(content) for path, content in contents.items()}
     for name, (description, text) in _COMMANDS.items():
         files[f"commands/{name}.md"] = f"---\ndescription: {description}\nallowed-tools: Bash(agentfsd:*)\n---\n\n{text}"
-    return [WholeFile(os.path.join(directory, path), text, _NAME) for path, text in files.items()]
+    return [WholeFile(os.path.join(directory, path), text) for path, text in files.items()]
 
 
 def _json(content: Any) -> str:

@@ -181,17 +181,17 @@ class TomlTables:
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """A file that is ours altogether."""
+    """A file that is ours altogether. ``header``: how the file of any version begins; "" if only its whole content tells."""
 
     path: str
     content: str
-    mark: str  # a line that all versions of it have
+    header: str = ""
 
     def added(self, text: str) -> Added:
         """See SettingsChange."""
         if text.strip():
             raise NotJson("there is a file of this name already")
-        return Added(text, ()).with_more([(len(text), self.content)])
+        return Added(text, (), frozenset([self.path])).with_more([(len(text), self.content)])
 
     def is_in(self, text: str, names: Collection[str] = ()) -> bool:
         """See SettingsChange."""
@@ -199,7 +199,11 @@ class WholeFile:
 
     def without(self, text: str, names: Collection[str] = ()) -> str:
         """See SettingsChange."""
-        return "" if self.mark in text else text
+        if text == self.content or (self.header and text.startswith(self.header)):
+            return ""
+        if names:
+            raise NotJson("it was edited since it was installed: remove it by hand")
+        return text
 
     def is_whole(self, text: str) -> bool:
         """See SettingsChange."""
