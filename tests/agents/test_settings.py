@@ -500,6 +500,18 @@ def test_a_file_of_the_plugin_that_was_edited_stays(home: Path) -> None:
     assert [path for path in place.rglob("*") if path.is_file()] == [place / "commands/turns.md"]
 
 
+@pytest.mark.parametrize("harness", HARNESSES)
+def test_hooks_for_the_user_and_the_project_are_warned_of(home: Path, harness: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "twice" not in agentfsd("agent", "install", harness).stderr
+    assert "taken twice" in agentfsd("agent", "install", harness, "--project").stderr
+    done = agentfsd("agent", "doctor", harness, check=False)
+    assert done.returncode == 1 and "for you and for this project" in done.stdout
+    agentfsd("agent", "remove", harness)
+    assert "for you and" not in agentfsd("agent", "doctor", harness, check=False).stdout
+    monkeypatch.chdir(home)  # where the user's file may be the project's
+    assert "twice" not in agentfsd("agent", "install", harness).stderr
+
+
 def test_a_project_without_agentfsd_notices_nothing(home: Path) -> None:
     agentfsd("agent", "install", "gemini", "--project")
     hooks = json.loads((home / "project/.gemini/settings.json").read_text())["hooks"]

@@ -42,6 +42,19 @@ def look(wanted: Iterable[Integration], directory: str) -> list[HarnessFinding]:
     return [*found, _called(), *_place(directory), *_failures()]
 
 
+def has_hooks_twice(integration: Integration, directory: str) -> bool:
+    """Return whether a harness in *directory* calls our hooks twice: those for the user, and those of the project."""
+    places = [
+        {
+            os.path.realpath(change.path)
+            for change in integration.files(place, False)
+            if settings_files.state(change) in ("installed", "outdated")
+        }
+        for place in (InstallPlace(None), InstallPlace(directory))
+    ]
+    return all(places) and places[0] != places[1]  # in the home directory both are one file
+
+
 def _of(integration: Integration, directory: str) -> Iterator[HarnessFinding]:
     name = integration.harness
     states = []
@@ -55,6 +68,9 @@ def _of(integration: Integration, directory: str) -> Iterator[HarnessFinding]:
                 )
             elif state == "unreadable":
                 yield HarnessFinding(False, f"{name}: {change.path} cannot be read", "mend it: the harness cannot read it either")
+    if has_hooks_twice(integration, directory):
+        hint = f"every event is taken twice: agentfsd agent remove {name}, or with --project"
+        yield HarnessFinding(False, f"{name}: hooks are installed for you and for this project", hint)
     if "installed" not in states:
         if shutil.which(integration.program):
             yield HarnessFinding(True, f"{name}: no hooks", f"agentfsd agent install {name}")

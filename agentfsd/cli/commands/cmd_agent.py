@@ -72,6 +72,11 @@ def install(harness: str, project: bool, plugin: str | None, mcp: bool, dry_run:
         printing.note(f"try it: claude --plugin-dir {plugin}")
     else:
         printing.note(INTEGRATIONS[harness].remark)
+    if harness_checkup.has_hooks_twice(INTEGRATIONS[harness], os.getcwd()):
+        printing.note(
+            "hooks are installed for you and for this project, so every event is taken twice: "
+            f"agentfsd agent remove {harness}, or with --project"
+        )
     if mcp and not harness_checkup.has_mcp():
         printing.note("the tools need the package mcp: pip install 'agentfsd[mcp]'")
 
