@@ -5,6 +5,7 @@ Claude Code's input and output are replayed from its reference: its licence does
 
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -201,11 +202,32 @@ def test_outside_a_mount_hooks_do_nothing(mounted: Mounted, tmp_path: Path) -> N
     assert mounted.json("snapshot list") == []
 
 
-def test_by_hand_and_unknown_events() -> None:
-    done = agentfsd("hook", "no-such-event", check=False)
+def test_by_hand() -> None:
+    main, side = pty.openpty()
+    try:
+        done = agentfsd("hook", "no-such-event", check=False, stdin=side)
+    finally:
+        os.close(main)
+        os.close(side)
     assert done.returncode == 2 and "No such command" in done.stderr
     assert "before-tool" in agentfsd("hook", "--help").stdout
-    assert agentfsd("hook", "before-tool", input="{}").stdout == "{}\n"
+    assert subprocess.run([AGENTFSD, "hook", "before-tool"], input=b"{}", stdout=-1, check=True).stdout == b"{}\n"
+
+
+@pytest.mark.parametrize("arguments", ["foo", "prompt --for cursor", "prompt --for codex --extra", "prompt --for", "prompt more"])
+def test_an_event_of_another_version_does_not_block(arguments: str) -> None:
+    done = subprocess.run([AGENTFSD, "hook", *arguments.split()], input=b"{}", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"{}\n")
+    assert f"does not know {arguments}\n" in Path(os.environ["AGENTFS_STATE_HOME"], "hooks.log").read_text()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("body", ["{}", "[", "[" * 100_000])
+def test_no_input_ends_a_hook_with_an_error(closed: str, body: str) -> None:
+    command = f"exec {AGENTFSD} hook prompt {closed}"
+    done = subprocess.run(["sh", "-c", command], input=body.encode(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"" if closed.startswith(">") else b"{}\n")
+    assert b"Traceback" not in done.stderr
 
 
 def test_a_hook_loads_no_library(mounted: Mounted) -> None:
