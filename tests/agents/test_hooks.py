@@ -100,6 +100,19 @@ def test_a_session_that_is_resumed_goes_on_in_its_branch_and_no_other_gets_it(mo
     assert (mounted.subtree("claude-other456789ab") / "file").read_text() == "lower\n\n"
 
 
+def test_a_session_goes_on_in_its_branch_after_a_rename(mounted: Mounted) -> None:
+    for text in ("first", "second"):
+        with Harness(mounted.path, _SESSION) as harness:
+            said = harness.hook("session-start", hook_event_name="SessionStart")["systemMessage"]
+            harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt=text)
+            harness.sh(f"echo {text} >>file")
+        if text == "first":
+            mounted.cli("branch rename", _BRANCH, "renamed")
+            mounted.cli("branch create", _BRANCH)  # somebody else's, of the same name
+    assert "in branch renamed of" in said
+    assert (mounted.subtree("renamed") / "file").read_text() == "lower\nfirst\nsecond\n"
+
+
 def test_a_run_uses_its_own_branch(mounted: Mounted) -> None:
     needs_namespaces()
     prefix = (AGENTFSD, "run", "-m", str(mounted.path), "-b", "mine", "--new", "--")

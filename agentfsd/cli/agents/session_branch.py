@@ -51,7 +51,7 @@ def join(said: HookInput) -> JoinedSession | None:
         return JoinedSession(socket, root, hello["branch"], False)
     if not said.session:
         raise HookFailed("the harness does not say which session it is")
-    name = _make_branch(socket, said)
+    name = _former_branch(socket, said.session) or _make_branch(socket, said)
     harness = _harness(root)
     ask(socket, {"op": "branch.bind", "pid": harness, "branch": name})
     for pid in _descendants(harness, spared=os.getpid()):
@@ -81,8 +81,17 @@ def _ask_leniently(socket: str, request: dict[str, object]) -> quick_daemon.Json
     return reply
 
 
+def _former_branch(socket: str, session: str) -> str:
+    """Return the present name of the branch in which a session had its last step; "" if there is none, or it is gone."""
+    for step in ask(socket, {"op": "step.list", "session": session}).steps[-1:]:
+        shown = _ask_leniently(socket, {"op": "branch.show", "ref": step.branch_id})
+        if shown["op"] != "error":
+            return str(shown.branch.name)
+    return ""
+
+
 def _make_branch(socket: str, said: HookInput) -> str:
-    """Create the session's branch, and return its name. A session that is resumed goes on in the branch that it had."""
+    """Create the session's branch, and return its name."""
     letters = "".join(char for char in said.session if char in _NAME_CHARACTERS) or "session"
     agent = _SHORT_NAMES.get(said.harness, said.harness)
     for name in (f"{agent}-{letters[-_ID_CHARACTERS:]}", f"{agent}-{letters[:_MOST_CHARACTERS]}"):  # at first often a time
