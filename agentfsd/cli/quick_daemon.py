@@ -18,6 +18,7 @@ _FSTYPE, _OVERLAY_SOURCE = b"fuse.agentfsd", b"agentfsd-run-"  # as agentfs_host
 VERSION = 1  # of the protocol: agentfs_client.message has it
 _LENGTH = struct.Struct("<I")
 _PART_BYTES = 1 << 17
+_TEXTS = ("lower", "mountpoint", "socket")  # of a record
 
 
 class JsonReply(dict[str, "Any"]):
@@ -103,8 +104,18 @@ def _records() -> "list[dict[str, Any]]":
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
             continue
         names = [name for name in os.listdir(directory) if name.endswith(".json")]
-        return [json.loads(_content(os.path.join(directory, name))) for name in names]
+        return [record for name in names if (record := _record(os.path.join(directory, name))) is not None]
     return []
+
+
+def _record(path: str) -> "dict[str, Any] | None":
+    """Return a daemon's record; None if it is missing or unreadable, as another daemon's may be."""
+    try:
+        record = json.loads(_content(path))
+    except (OSError, ValueError):
+        return None
+    is_whole = isinstance(record, dict) and all(isinstance(record.get(field), str) for field in _TEXTS)
+    return {"hidden": False, **record} if is_whole else None
 
 
 def _content(path: str) -> bytes:
