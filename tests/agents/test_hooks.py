@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from agentfs_client import registry
 from tests.agents.harness import AGENTFSD, Harness
 from tests.mounted import Mounted, agentfsd, needs_namespaces
 
@@ -111,6 +112,50 @@ def test_a_session_goes_on_in_its_branch_after_a_rename(mounted: Mounted) -> Non
             mounted.cli("branch create", _BRANCH)  # somebody else's, of the same name
     assert "in branch renamed of" in said
     assert (mounted.subtree("renamed") / "file").read_text() == "lower\nfirst\nsecond\n"
+
+
+@pytest.mark.parametrize("names", [("aaaa-12345678", "bbbb-12345678"), ("жжж", "ééé")])
+def test_two_sessions_with_one_ending_get_two_branches(mounted: Mounted, names: tuple[str, str]) -> None:
+    with Harness(mounted.path, names[0]) as first, Harness(mounted.path, names[1]) as second:
+        for harness in (first, second):
+            harness.hook("session-start", hook_event_name="SessionStart")
+            harness.sh("echo >>file")
+        assert second.sh("wc -l <file").strip() == "2"
+    assert len(mounted.json("branch list")) == 3
+
+
+def test_many_sessions_without_a_letter(mounted: Mounted) -> None:
+    for session in ("ж", "é", "…"):
+        with Harness(mounted.path, session) as harness:
+            harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p")
+    assert len(mounted.json("branch list")) == 4
+
+
+@pytest.mark.parametrize("odd", ["\ud800", "x" * 2000, "ж" * 600, "\0"])
+def test_odd_names_cost_no_snapshot(mounted: Mounted, odd: str) -> None:
+    call = {"tool_name": "Edit", "tool_input": {"file_path": odd}, "tool_use_id": f"toolu_{odd}"}
+    with Harness(mounted.path, f"{_SESSION}{odd}") as harness:
+        harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt=odd)
+        harness.hook("before-tool", hook_event_name="PreToolUse", **call)
+        harness.sh("rm file")
+        told = harness.hook("after-tool", hook_event_name="PostToolUse", **call)
+    assert "DELETED: file" in told["hookSpecificOutput"]["additionalContext"]
+    assert [turn["turn"] for turn in mounted.json("rewind", "--list")] == [1]
+
+
+@pytest.mark.parametrize("record", ["{", "[]", "3", "{}", '{"mountpoint": 3}'])
+def test_an_unreadable_record_of_another_mount_changes_nothing(mounted: Mounted, record: str) -> None:
+    directory = Path(registry.runtime_dir())
+    broken, vanished = directory / "unreadable.json", directory / "vanished.json"
+    broken.write_text(record)
+    vanished.symlink_to("nothing")
+    try:
+        with Harness(mounted.path, _SESSION) as harness:
+            harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p")
+    finally:
+        broken.unlink()
+        vanished.unlink()
+    assert len(mounted.json("rewind", "--list")) == 1
 
 
 def test_a_run_uses_its_own_branch(mounted: Mounted) -> None:

@@ -5,6 +5,7 @@ daemon binds a running process, and what that starts from then on. The hook's pa
 """
 
 import os
+import zlib
 from collections.abc import Iterator
 
 from agentfsd.cli import quick_daemon
@@ -94,16 +95,30 @@ def _make_branch(socket: str, said: HookInput) -> str:
     """Create the session's branch, and return its name."""
     letters = "".join(char for char in said.session if char in _NAME_CHARACTERS) or "session"
     agent = _SHORT_NAMES.get(said.harness, said.harness)
-    for name in (f"{agent}-{letters[-_ID_CHARACTERS:]}", f"{agent}-{letters[:_MOST_CHARACTERS]}"):  # at first often a time
+    whole = f"{agent}-{letters[:_MOST_CHARACTERS]}"
+    for name in (f"{agent}-{letters[-_ID_CHARACTERS:]}", whole, f"{whole}-{zlib.crc32(said.session.encode()):08x}"):
         made = _ask_leniently(socket, {"op": "branch.create", "name": name})
         if made["op"] != "error":
             return name
         if made["code"] != "branch-exists":
             raise HookFailed(made["message"])
-        steps = ask(socket, {"op": "step.list", "branch": name}).steps
-        if not steps or any(step.session == said.session for step in steps):
+        if _is_unused(socket, name):
             return name
     raise HookFailed(f"branch {name} belongs to another session")
+
+
+def _is_unused(socket: str, branch: str) -> bool:
+    """Return whether a branch is as it was made, perhaps by another hook of this session, and no other session is in it."""
+    if (
+        ask(socket, {"op": "step.list", "branch": branch}).steps
+        or ask(socket, {"op": "branch.show", "ref": branch}).branch.changed
+    ):
+        return False
+    inside = {binding.pid for binding in ask(socket, {"op": "branch.bindings"}).bindings if binding.branch == branch}
+    above = os.getppid()
+    while above > 1 and above not in inside:
+        above = _parent(above)
+    return not inside or above > 1
 
 
 def _harness(root: str) -> int:
