@@ -102,6 +102,12 @@ def test_a_turn_of_a_branch_that_is_gone_can_still_be_had(mounted: Mounted, sess
     mounted.cli("discard", _BRANCH)
     done = mounted.cli("rewind", "--to", "2", check=False)
     assert done.returncode == 1 and "--branch NAME makes a new branch" in done.stderr
+    assert done.stderr.startswith(f"agentfsd: {_BRANCH}, the branch of that turn, is gone\n")
+    mounted.cli("branch create", _BRANCH)  # another one
+    lines = mounted.cli("rewind", "--list").stdout.splitlines()
+    assert lines[0].endswith(f"in branch {_BRANCH}, which is gone")
+    assert all(line.endswith("its branch is gone") for line in lines[2:])
+    assert [turn["changed_since"] for turn in mounted.json("rewind", "--list")] == [None, None, None]
     mounted.cli("rewind", "--to", "2", "--branch", "back")
     assert (mounted.subtree("back") / "made/two").read_text() == "two\n"
 

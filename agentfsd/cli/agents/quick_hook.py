@@ -20,8 +20,8 @@ _Said = tuple[str, str]  # to the model, and to the person
 def run(arguments: Sequence[str]) -> int | None:
     """Answer one event. Return the exit code; None, with nothing done, for what the command line answers.
 
-    That is what somebody types on a terminal, a question for help, and the events of worktrees. Anything else is answered here, as
-    the command line's exit code for wrong arguments is what harnesses take for "block".
+    That is what somebody types on a terminal, a question for help, and the events of worktrees. Anything else is answered here:
+    harnesses take the exit code that the command line has for wrong arguments to mean "block".
 
     Args:
         arguments: The event, one of harness_events.EVENTS, and perhaps ``--for HARNESS``.
