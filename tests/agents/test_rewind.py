@@ -51,6 +51,13 @@ def test_there_and_back_while_the_session_lives(mounted: Mounted, session: Harne
     assert _tree(session) == "./file\n./made/two\n./sub/deep/leaf\n./sub/inner\none\n"
 
 
+def test_an_agent_is_told_who_may_undo(mounted: Mounted, session: Harness) -> None:
+    told = session.sh(f"{AGENTFSD} rewind --to 1 2>&1; {AGENTFSD} undo 2>&1 || :")
+    assert "outside the branch, `agentfsd undo` brings the later state back\n" in told
+    assert "undone" not in told
+    assert mounted.cli("rewind", "--to", "2").stderr == "agentfsd: `agentfsd undo` brings the later state back\n"
+
+
 def test_a_new_branch_goes_on_from_a_turn(mounted: Mounted, session: Harness) -> None:
     late = _tree(session)
     assert "branch again is as before turn 3" in mounted.cli("rewind", "--to", "3", "--branch", "again").stdout

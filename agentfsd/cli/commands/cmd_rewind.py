@@ -74,7 +74,8 @@ def _restore(daemon: ControlClient, step: wire.SessionStep, as_json: bool) -> No
         printing.as_json({"restored": _compared(step, counts)})
         return
     printing.say(f"{step.branch} is as before {_named(step)}; that took back: {session_turns.counted(counts)}")
-    printing.note("`agentfsd undo` brings the later state back")
+    whose = "outside the branch, " if daemon.hello.bound else ""  # a bound process may not undo
+    printing.note(f"{whose}`agentfsd undo` brings the later state back")
 
 
 def _branch_off(daemon: ControlClient, step: wire.SessionStep, name: str, as_json: bool) -> None:
