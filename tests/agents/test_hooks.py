@@ -210,6 +210,31 @@ def test_what_was_not_asked_for_is_told_loudly(mounted: Mounted) -> None:
     assert beyond["hookSpecificOutput"]["additionalContext"].startswith("OUTSIDE the workspace")
 
 
+def test_many_changes_are_counted_truly(mounted: Mounted) -> None:
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.hook("session-start", hook_event_name="SessionStart")
+        told = []
+        for key, script in [
+            ("1", "mkdir nm; cd nm; seq 600 | xargs touch"),
+            ("2", "rm nm/[1-4]*; echo >>file"),
+            ("3", "rm nm/5? nm/5??; echo >>file"),
+        ]:
+            call = {"tool_name": "Bash", "tool_input": {"command": script}, "tool_use_id": key}
+            harness.hook("before-tool", hook_event_name="PreToolUse", **call)
+            harness.sh(script)
+            answer = harness.hook("after-tool", hook_event_name="PostToolUse", **call)
+            told.append(answer["hookSpecificOutput"]["additionalContext"].splitlines())
+    assert told[0] == [
+        "agentfsd: 601 paths changed while this ran: 601 added.",
+        "added: nm, nm/ (at least 399)",
+        "201 of these paths are not described here: `agentfsd diff` shows all.",
+    ]
+    assert told[1][0] == "agentfsd: 445 paths changed while this ran: 444 deleted, 1 modified."
+    assert told[1][1].startswith("DELETED: nm/1, nm/10, ") and told[1][1].endswith(" and at least 392 more")
+    assert told[1][2].startswith("45 of these paths are not described here")
+    assert told[2][1].endswith(" and 102 more") and told[2][2] == "modified: file"
+
+
 def test_a_model_is_told_once_that_the_files_were_put_back(mounted: Mounted) -> None:
     with Harness(mounted.path, _SESSION) as harness:
         harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="first")

@@ -113,7 +113,9 @@ def _list(daemon: ControlClient, shown: list[SteppedSession], as_json: bool) -> 
     if not shown:
         printing.note("no session of an agent has a turn here: `agentfsd agent install` has a harness take snapshots")
     for each in shown:
-        printing.say(f"session {each.name} of {each.last.agent or 'an agent'}, in branch {session_turns.place(daemon, each.last)}")
+        printing.say(
+            f"session {each.name} of {each.last.agent or 'an agent'}, in branch {session_turns.place(daemon, each.last)}"
+        )
         _table(daemon, each)
 
 
