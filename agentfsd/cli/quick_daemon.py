@@ -152,11 +152,28 @@ def _mount_that_shows(path: str, mounts: dict[bytes, bool]) -> str | None:
     return os.fsdecode(nearest) if mounts.get(nearest, False) else None
 
 
-def ask(place: str, request: dict[str, object], timeout_s: float | None) -> JsonReply | None:
+def is_stopped(place: str) -> bool:
+    """Return whether somebody has stopped the daemon with the socket *place*, with SIGSTOP for example. It answers nobody then."""
+    numbers = [record.get("pid") for record in _records() if record["socket"] == place]
+    try:
+        return any(_content(f"/proc/{number}/stat").rpartition(b") ")[2][:1] == b"T" for number in numbers)
+    except OSError:
+        return False
+
+
+def ask(
+    place: str, request: dict[str, object], timeout_s: float | None, is_hopeless: Callable[[], bool] | None = None
+) -> JsonReply | None:
     """Send one request to the socket *place*, and return the reply; None if nobody has got the request.
 
+    Args:
+        place: The socket.
+        request: The request.
+        timeout_s: How long to wait for a part of the answer; None: for ever.
+        is_hopeless: Called each time when that is over, to say whether to give up; None: give up at the first time.
+
     Raises:
-        Lost: The daemon ended before it answered, or did not answer within *timeout_s*, if that is not None.
+        Lost: The daemon ended before it answered, or did not answer in time.
     """
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -168,8 +185,8 @@ def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Json
         except (OSError, ValueError):
             return None
         try:
-            length = _LENGTH.unpack(_receive(connection.recv, _LENGTH.size))[0]
-            reply: JsonReply = json.loads(_receive(connection.recv, length), object_hook=JsonReply)
+            length = _LENGTH.unpack(_receive(connection.recv, _LENGTH.size, is_hopeless))[0]
+            reply: JsonReply = json.loads(_receive(connection.recv, length, is_hopeless), object_hook=JsonReply)
         except (OSError, ValueError):
             raise Lost from None
         return reply
@@ -177,10 +194,15 @@ def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Json
         connection.close()
 
 
-def _receive(some: Callable[[int], bytes], size: int) -> bytes:
+def _receive(some: Callable[[int], bytes], size: int, is_hopeless: Callable[[], bool] | None) -> bytes:
     parts = bytearray()
     while len(parts) < size:
-        part = some(min(size - len(parts), _PART_BYTES))
+        try:
+            part = some(min(size - len(parts), _PART_BYTES))
+        except TimeoutError:
+            if is_hopeless is None or is_hopeless():
+                raise
+            continue
         if not part:
             raise Lost
         parts += part

@@ -7,8 +7,11 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -273,6 +276,27 @@ def test_a_silent_daemon_does_not_stop_the_agent(mounted: Mounted, monkeypatch: 
     mounted.kill()
     with Harness(Path("/"), _SESSION) as harness:  # nobody can work in a mount whose daemon is gone
         assert harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p") == {}
+
+
+@pytest.mark.parametrize(("stopped_s", "turns", "said"), [(60, 0, b"the daemon does not answer"), (0.5, 1, b"")])
+def test_a_stopped_daemon_costs_a_hook_two_seconds_at_most(mounted: Mounted, stopped_s: float, turns: int, said: bytes) -> None:
+    (daemon,) = registry.live_daemons()
+    process = subprocess.Popen([AGENTFSD, "hook", "prompt"], cwd=mounted.path, stdin=-1, stdout=-1, stderr=-1)
+    time.sleep(1)  # it waits for its input
+    os.kill(daemon.pid, signal.SIGSTOP)
+    goes_on = threading.Timer(stopped_s, os.kill, (daemon.pid, signal.SIGCONT))
+    goes_on.start()
+    try:
+        began = time.monotonic()
+        answer, complaint = process.communicate(json.dumps({"session_id": _SESSION, "prompt": "p"}).encode(), timeout=30)
+        took_s = time.monotonic() - began
+    finally:
+        goes_on.cancel()
+        os.kill(daemon.pid, signal.SIGCONT)
+    assert process.returncode == 0 and isinstance(json.loads(answer), dict)
+    assert said in complaint and bool(said) == bool(complaint)
+    assert took_s < 2
+    assert len(mounted.json("rewind", "--list")) == turns
 
 
 def test_outside_a_mount_hooks_do_nothing(mounted: Mounted, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ daemon binds a running process, and what that starts from then on. The hook's pa
 """
 
 import os
+import time
 import zlib
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from agentfsd.cli import quick_daemon
 from agentfsd.cli.agents.harness_events import HookInput
 
 PATIENCE_S = 10.0
+_LOOK_S = 1.0  # after which a hook that waits looks whether the daemon is stopped
 _SHELLS = ("sh", "bash", "dash", "zsh", "ash", "ksh", "fish", "busybox")
 _SHORT_NAMES = {"claude-code": "claude"}
 _ID_CHARACTERS = 8
@@ -73,8 +75,13 @@ def ask(socket: str, request: dict[str, object]) -> quick_daemon.JsonReply:
 
 
 def _ask_leniently(socket: str, request: dict[str, object]) -> quick_daemon.JsonReply:
+    ends = time.monotonic() + PATIENCE_S
+
+    def is_hopeless() -> bool:
+        return time.monotonic() > ends or quick_daemon.is_stopped(socket)
+
     try:
-        reply = quick_daemon.ask(socket, {"version": quick_daemon.VERSION, **request}, PATIENCE_S)
+        reply = quick_daemon.ask(socket, {"version": quick_daemon.VERSION, **request}, _LOOK_S, is_hopeless)
     except quick_daemon.Lost:
         reply = None
     if reply is None:
