@@ -153,7 +153,7 @@ def _mount_that_shows(path: str, mounts: dict[bytes, bool]) -> str | None:
 
 
 def is_stopped(place: str) -> bool:
-    """Return whether somebody has stopped the daemon with the socket *place*, with SIGSTOP for example. It answers nobody then."""
+    """Return whether somebody has stopped the daemon with the socket *place*, as with SIGSTOP. It answers nobody then."""
     numbers = [record.get("pid") for record in _records() if record["socket"] == place]
     try:
         return any(_content(f"/proc/{number}/stat").rpartition(b") ")[2][:1] == b"T" for number in numbers)
