@@ -70,14 +70,14 @@ class _Command:
 
 def run(arguments: Sequence[str]) -> int | None:
     """Carry out a command line and return the exit code; None, with nothing done, if it is not one for this module."""
-    if sys.stdout is None or "--" in arguments or any(" " in word for word in arguments[:2]):
-        return None
-    if list(arguments) == ["--version"]:
-        return _version()
     if arguments[:1] == ["hook"]:
         from agentfsd.cli.agents import quick_hook
 
         return quick_hook.run(arguments[1:])
+    if sys.stdout is None or "--" in arguments or any(" " in word for word in arguments[:2]):
+        return None
+    if list(arguments) == ["--version"]:
+        return _version()
     command, rest = _COMMANDS.get(" ".join(arguments[:2])), arguments[2:]
     if command is None:
         command, rest = _COMMANDS.get(arguments[0] if arguments else ""), arguments[1:]

@@ -18,6 +18,7 @@ _FSTYPE, _OVERLAY_SOURCE = b"fuse.agentfsd", b"agentfsd-run-"  # as agentfs_host
 VERSION = 1  # of the protocol: agentfs_client.message has it
 _LENGTH = struct.Struct("<I")
 _PART_BYTES = 1 << 17
+_TEXTS = ("lower", "mountpoint", "socket")  # of a record
 
 
 class JsonReply(dict[str, "Any"]):
@@ -103,8 +104,18 @@ def _records() -> "list[dict[str, Any]]":
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
             continue
         names = [name for name in os.listdir(directory) if name.endswith(".json")]
-        return [json.loads(_content(os.path.join(directory, name))) for name in names]
+        return [record for name in names if (record := _record(os.path.join(directory, name))) is not None]
     return []
+
+
+def _record(path: str) -> "dict[str, Any] | None":
+    """Return a daemon's record; None if it is missing or unreadable, as another daemon's may be."""
+    try:
+        record = json.loads(_content(path))
+    except (OSError, ValueError):
+        return None
+    is_whole = isinstance(record, dict) and all(isinstance(record.get(field), str) for field in _TEXTS)
+    return {"hidden": False, **record} if is_whole else None
 
 
 def _content(path: str) -> bytes:
@@ -141,11 +152,28 @@ def _mount_that_shows(path: str, mounts: dict[bytes, bool]) -> str | None:
     return os.fsdecode(nearest) if mounts.get(nearest, False) else None
 
 
-def ask(place: str, request: dict[str, object], timeout_s: float | None) -> JsonReply | None:
+def is_stopped(place: str) -> bool:
+    """Return whether somebody has stopped the daemon with the socket *place*, as with SIGSTOP. It answers nobody then."""
+    numbers = [record.get("pid") for record in _records() if record["socket"] == place]
+    try:
+        return any(_content(f"/proc/{number}/stat").rpartition(b") ")[2][:1] == b"T" for number in numbers)
+    except OSError:
+        return False
+
+
+def ask(
+    place: str, request: dict[str, object], timeout_s: float | None, is_hopeless: Callable[[], bool] | None = None
+) -> JsonReply | None:
     """Send one request to the socket *place*, and return the reply; None if nobody has got the request.
 
+    Args:
+        place: The socket.
+        request: The request.
+        timeout_s: How long to wait for a part of the answer; None: for ever.
+        is_hopeless: Called each time when that is over, to say whether to give up; None: give up at the first time.
+
     Raises:
-        Lost: The daemon ended before it answered, or did not answer within *timeout_s*, if that is not None.
+        Lost: The daemon ended before it answered, or did not answer in time.
     """
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -157,8 +185,8 @@ def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Json
         except (OSError, ValueError):
             return None
         try:
-            length = _LENGTH.unpack(_receive(connection.recv, _LENGTH.size))[0]
-            reply: JsonReply = json.loads(_receive(connection.recv, length), object_hook=JsonReply)
+            length = _LENGTH.unpack(_receive(connection.recv, _LENGTH.size, is_hopeless))[0]
+            reply: JsonReply = json.loads(_receive(connection.recv, length, is_hopeless), object_hook=JsonReply)
         except (OSError, ValueError):
             raise Lost from None
         return reply
@@ -166,10 +194,15 @@ def ask(place: str, request: dict[str, object], timeout_s: float | None) -> Json
         connection.close()
 
 
-def _receive(some: Callable[[int], bytes], size: int) -> bytes:
+def _receive(some: Callable[[int], bytes], size: int, is_hopeless: Callable[[], bool] | None) -> bytes:
     parts = bytearray()
     while len(parts) < size:
-        part = some(min(size - len(parts), _PART_BYTES))
+        try:
+            part = some(min(size - len(parts), _PART_BYTES))
+        except TimeoutError:
+            if is_hopeless is None or is_hopeless():
+                raise
+            continue
         if not part:
             raise Lost
         parts += part

@@ -5,15 +5,20 @@ Claude Code's input and output are replayed from its reference: its licence does
 
 import json
 import os
+import pty
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentfs_client import registry
 from tests.agents.harness import AGENTFSD, Harness
 from tests.mounted import Mounted, agentfsd, needs_namespaces
 
@@ -99,6 +104,63 @@ def test_a_session_that_is_resumed_goes_on_in_its_branch_and_no_other_gets_it(mo
     assert (mounted.subtree("claude-other456789ab") / "file").read_text() == "lower\n\n"
 
 
+def test_a_session_goes_on_in_its_branch_after_a_rename(mounted: Mounted) -> None:
+    for text in ("first", "second"):
+        with Harness(mounted.path, _SESSION) as harness:
+            said = harness.hook("session-start", hook_event_name="SessionStart")["systemMessage"]
+            harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt=text)
+            harness.sh(f"echo {text} >>file")
+        if text == "first":
+            mounted.cli("branch rename", _BRANCH, "renamed")
+            mounted.cli("branch create", _BRANCH)  # somebody else's, of the same name
+    assert "in branch renamed of" in said
+    assert (mounted.subtree("renamed") / "file").read_text() == "lower\nfirst\nsecond\n"
+
+
+@pytest.mark.parametrize("names", [("aaaa-12345678", "bbbb-12345678"), ("жжж", "ééé")])
+def test_two_sessions_with_one_ending_get_two_branches(mounted: Mounted, names: tuple[str, str]) -> None:
+    with Harness(mounted.path, names[0]) as first, Harness(mounted.path, names[1]) as second:
+        for harness in (first, second):
+            harness.hook("session-start", hook_event_name="SessionStart")
+            harness.sh("echo >>file")
+        assert second.sh("wc -l <file").strip() == "2"
+    assert len(mounted.json("branch list")) == 3
+
+
+def test_many_sessions_without_a_letter(mounted: Mounted) -> None:
+    for session in ("ж", "é", "…"):
+        with Harness(mounted.path, session) as harness:
+            harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p")
+    assert len(mounted.json("branch list")) == 4
+
+
+@pytest.mark.parametrize("odd", ["\ud800", "x" * 2000, "ж" * 600, "\0"])
+def test_odd_names_cost_no_snapshot(mounted: Mounted, odd: str) -> None:
+    call = {"tool_name": "Edit", "tool_input": {"file_path": odd}, "tool_use_id": f"toolu_{odd}"}
+    with Harness(mounted.path, f"{_SESSION}{odd}") as harness:
+        harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt=odd)
+        harness.hook("before-tool", hook_event_name="PreToolUse", **call)
+        harness.sh("rm file")
+        told = harness.hook("after-tool", hook_event_name="PostToolUse", **call)
+    assert "DELETED: file" in told["hookSpecificOutput"]["additionalContext"]
+    assert [turn["turn"] for turn in mounted.json("rewind", "--list")] == [1]
+
+
+@pytest.mark.parametrize("record", ["{", "[]", "3", "{}", '{"mountpoint": 3}'])
+def test_an_unreadable_record_of_another_mount_changes_nothing(mounted: Mounted, record: str) -> None:
+    directory = Path(registry.runtime_dir())
+    broken, vanished = directory / "unreadable.json", directory / "vanished.json"
+    broken.write_text(record)
+    vanished.symlink_to("nothing")
+    try:
+        with Harness(mounted.path, _SESSION) as harness:
+            harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p")
+    finally:
+        broken.unlink()
+        vanished.unlink()
+    assert len(mounted.json("rewind", "--list")) == 1
+
+
 def test_a_run_uses_its_own_branch(mounted: Mounted) -> None:
     needs_namespaces()
     prefix = (AGENTFSD, "run", "-m", str(mounted.path), "-b", "mine", "--new", "--")
@@ -151,6 +213,31 @@ def test_what_was_not_asked_for_is_told_loudly(mounted: Mounted) -> None:
     assert beyond["hookSpecificOutput"]["additionalContext"].startswith("OUTSIDE the workspace")
 
 
+def test_many_changes_are_counted_truly(mounted: Mounted) -> None:
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.hook("session-start", hook_event_name="SessionStart")
+        told = []
+        for key, script in [
+            ("1", "mkdir nm; cd nm; seq 600 | xargs touch"),
+            ("2", "rm nm/[1-4]*; echo >>file"),
+            ("3", "rm nm/5? nm/5??; echo >>file"),
+        ]:
+            call = {"tool_name": "Bash", "tool_input": {"command": script}, "tool_use_id": key}
+            harness.hook("before-tool", hook_event_name="PreToolUse", **call)
+            harness.sh(script)
+            answer = harness.hook("after-tool", hook_event_name="PostToolUse", **call)
+            told.append(answer["hookSpecificOutput"]["additionalContext"].splitlines())
+    assert told[0] == [
+        "agentfsd: 601 paths changed while this ran: 601 added.",
+        "added: nm, nm/ (at least 399)",
+        "201 of these paths are not described here: `agentfsd diff` shows all.",
+    ]
+    assert told[1][0] == "agentfsd: 445 paths changed while this ran: 444 deleted, 1 modified."
+    assert told[1][1].startswith("DELETED: nm/1, nm/10, ") and told[1][1].endswith(" and at least 392 more")
+    assert told[1][2].startswith("45 of these paths are not described here")
+    assert told[2][1].endswith(" and 102 more") and told[2][2] == "modified: file"
+
+
 def test_a_model_is_told_once_that_the_files_were_put_back(mounted: Mounted) -> None:
     with Harness(mounted.path, _SESSION) as harness:
         harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="first")
@@ -191,6 +278,27 @@ def test_a_silent_daemon_does_not_stop_the_agent(mounted: Mounted, monkeypatch: 
         assert harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p") == {}
 
 
+@pytest.mark.parametrize(("stopped_s", "turns", "said"), [(60, 0, b"the daemon does not answer"), (0.5, 1, b"")])
+def test_a_stopped_daemon_costs_a_hook_two_seconds_at_most(mounted: Mounted, stopped_s: float, turns: int, said: bytes) -> None:
+    (daemon,) = registry.live_daemons()
+    process = subprocess.Popen([AGENTFSD, "hook", "prompt"], cwd=mounted.path, stdin=-1, stdout=-1, stderr=-1)
+    time.sleep(1)  # it waits for its input
+    os.kill(daemon.pid, signal.SIGSTOP)
+    goes_on = threading.Timer(stopped_s, os.kill, (daemon.pid, signal.SIGCONT))
+    goes_on.start()
+    try:
+        began = time.monotonic()
+        answer, complaint = process.communicate(json.dumps({"session_id": _SESSION, "prompt": "p"}).encode(), timeout=30)
+        took_s = time.monotonic() - began
+    finally:
+        goes_on.cancel()
+        os.kill(daemon.pid, signal.SIGCONT)
+    assert process.returncode == 0 and isinstance(json.loads(answer), dict)
+    assert said in complaint and bool(said) == bool(complaint)
+    assert took_s < 2
+    assert len(mounted.json("rewind", "--list")) == turns
+
+
 def test_outside_a_mount_hooks_do_nothing(mounted: Mounted, tmp_path: Path) -> None:
     with Harness(tmp_path, _SESSION) as harness:
         for event in ("session-start", "prompt", "before-tool", "after-tool", "session-end"):
@@ -201,11 +309,32 @@ def test_outside_a_mount_hooks_do_nothing(mounted: Mounted, tmp_path: Path) -> N
     assert mounted.json("snapshot list") == []
 
 
-def test_by_hand_and_unknown_events() -> None:
-    done = agentfsd("hook", "no-such-event", check=False)
+def test_by_hand() -> None:
+    main, side = pty.openpty()
+    try:
+        done = agentfsd("hook", "no-such-event", check=False, stdin=side)
+    finally:
+        os.close(main)
+        os.close(side)
     assert done.returncode == 2 and "No such command" in done.stderr
     assert "before-tool" in agentfsd("hook", "--help").stdout
-    assert agentfsd("hook", "before-tool", input="{}").stdout == "{}\n"
+    assert subprocess.run([AGENTFSD, "hook", "before-tool"], input=b"{}", stdout=-1, check=True).stdout == b"{}\n"
+
+
+@pytest.mark.parametrize("arguments", ["foo", "prompt --for cursor", "prompt --for codex --extra", "prompt --for", "prompt more"])
+def test_an_event_of_another_version_does_not_block(arguments: str) -> None:
+    done = subprocess.run([AGENTFSD, "hook", *arguments.split()], input=b"{}", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"{}\n")
+    assert f"does not know {arguments}\n" in Path(os.environ["AGENTFS_STATE_HOME"], "hooks.log").read_text()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("body", ["{}", "[", "[" * 100_000])
+def test_no_input_ends_a_hook_with_an_error(closed: str, body: str) -> None:
+    command = f"exec {AGENTFSD} hook prompt {closed}"
+    done = subprocess.run(["sh", "-c", command], input=body.encode(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"" if closed.startswith(">") else b"{}\n")
+    assert b"Traceback" not in done.stderr
 
 
 def test_a_hook_loads_no_library(mounted: Mounted) -> None:

@@ -51,6 +51,13 @@ def test_there_and_back_while_the_session_lives(mounted: Mounted, session: Harne
     assert _tree(session) == "./file\n./made/two\n./sub/deep/leaf\n./sub/inner\none\n"
 
 
+def test_an_agent_is_told_who_may_undo(mounted: Mounted, session: Harness) -> None:
+    told = session.sh(f"{AGENTFSD} rewind --to 1 2>&1; {AGENTFSD} undo 2>&1 || :")
+    assert "outside the branch, `agentfsd undo` brings the later state back\n" in told
+    assert "undone" not in told
+    assert mounted.cli("rewind", "--to", "2").stderr == "agentfsd: `agentfsd undo` brings the later state back\n"
+
+
 def test_a_new_branch_goes_on_from_a_turn(mounted: Mounted, session: Harness) -> None:
     late = _tree(session)
     assert "branch again is as before turn 3" in mounted.cli("rewind", "--to", "3", "--branch", "again").stdout
@@ -102,6 +109,12 @@ def test_a_turn_of_a_branch_that_is_gone_can_still_be_had(mounted: Mounted, sess
     mounted.cli("discard", _BRANCH)
     done = mounted.cli("rewind", "--to", "2", check=False)
     assert done.returncode == 1 and "--branch NAME makes a new branch" in done.stderr
+    assert done.stderr.startswith(f"agentfsd: {_BRANCH}, the branch of that turn, is gone\n")
+    mounted.cli("branch create", _BRANCH)  # another one
+    lines = mounted.cli("rewind", "--list").stdout.splitlines()
+    assert lines[0].endswith(f"in branch {_BRANCH}, which is gone")
+    assert all(line.endswith("its branch is gone") for line in lines[2:])
+    assert [turn["changed_since"] for turn in mounted.json("rewind", "--list")] == [None, None, None]
     mounted.cli("rewind", "--to", "2", "--branch", "back")
     assert (mounted.subtree("back") / "made/two").read_text() == "two\n"
 

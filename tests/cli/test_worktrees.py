@@ -210,6 +210,48 @@ def test_what_cannot_be_made_leaves_no_branch_behind(repository: Mounted) -> Non
     assert [found["name"] for found in repository.json("worktree list")] == ["fix"]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "-D", "source_ref": "victim"}, {"name": "-M", "source_ref": "victim"}, {"name": "fix", "source_ref": "-M"},
+        {"name": "fix", "source_ref": "-f"}, {"name": "@{-1}"}, {"name": "fix", "cwd": "/nowhere at all"},
+        {"name": "fix\0", "source_ref": "HEAD"}, {"name": "fix", "cwd": "/\0"},
+    ],
+)  # fmt: skip
+def test_no_name_is_read_as_an_option_of_git(repository: Mounted, given: dict[str, str]) -> None:
+    git(repository.lower, "branch", "victim")
+    for branch in ("victim", "main"):
+        git(repository.lower, "checkout", "-q", branch)
+    refs = git(repository.lower, "for-each-ref")
+    refused = hook("worktree-create", {"cwd": str(repository.lower), **given}, check=False)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "internal error" not in refused.stderr and "git is not installed" not in refused.stderr
+    assert git(repository.lower, "for-each-ref") == refs
+    assert git(repository.lower, "symbolic-ref", "HEAD") == "refs/heads/main"
+    assert [branch["name"] for branch in repository.json("branch list")] == ["main"]
+
+
+def test_options_are_no_names_either(repository: Mounted) -> None:
+    git(repository.lower, "branch", "keep")
+    refused = agentfsd("worktree", "add", "x", "--at=keep", "--git-branch=-D", cwd=repository.lower, check=False)
+    assert "'-D' is no name for a branch of git" in refused.stderr
+    git(repository.lower, "rev-parse", "keep")
+
+
+def test_a_checked_out_submodule_is_refused(repository: Mounted, tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    library.mkdir()
+    make_repository(library)
+    git(repository.lower, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
+    git(repository.lower, "commit", "-q", "-m", "with a submodule")
+    refused = agentfsd("worktree", "add", "fix", cwd=repository.lower, check=False)
+    assert "the submodule 'lib' is checked out" in refused.stderr and "agentfsd run -b fix --new" in refused.stderr
+    assert list(known(repository.lower)) == [str(repository.lower)]
+    git(repository.lower, "submodule", "--quiet", "deinit", "-f", "lib")
+    path = add(repository.lower, "fix")
+    assert git(path, "status", "--short") == ""
+
+
 def test_a_bound_process_makes_none(repository: Mounted) -> None:
     refused = repository.run("fix", *AGENTFSD, "worktree", "add", "other", new=True, check=False)
     assert refused.returncode == 1
@@ -249,6 +291,7 @@ def test_a_hook_that_asks_for_nothing_fails_with_a_sentence(repository: Mounted,
 
 def test_a_hook_removes_nothing_that_is_not_ours(repository: Mounted, tmp_path: Path) -> None:
     repository.cli("branch create", "mine")
+    assert "internal error" not in hook("worktree-remove", {"worktree_path": "/\0/.agentfs/branches/mine"}, check=False).stderr
     for path in (tmp_path, repository.subtree("mine")):
         assert hook("worktree-remove", {"worktree_path": str(path)}, check=False).returncode == 1
         assert path.exists()

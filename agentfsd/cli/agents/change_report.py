@@ -41,7 +41,13 @@ def report(reply: "JsonReply", root: str, named: Sequence[str]) -> str:
     if changes:
         paths = {change.path_bytes: change for change in changes}
         ignored = ignored_by_git(root, list(paths))
-        lines = [_total(reply), *lines, *_deleted(paths, ignored), *_others(paths, ignored, root, named)]
+        deleted = [path for path, change in paths.items() if change.status == "D"]
+        left = {path: change for path, change in paths.items() if change.status != "D"}
+        more = sum(reply.counts.values()) - len(changes)  # that are not listed; deleted paths are listed first
+        about = _deleted(deleted, ignored, is_all=reply.counts.get("D", 0) <= len(deleted))
+        lines = [_total(reply), *lines, *about, *_others(left, ignored, root, named, is_all=not more)]
+        if more:
+            lines.append(f"{more} of these paths are not described here: `agentfsd diff` shows all.")
         if any(change.status == "D" for change in changes):
             lines.append(f"`agentfsd restore {reply.step.snapshot} PATH` brings a path back as it was before this call.")
     return "\n".join(lines)
@@ -54,25 +60,23 @@ def _total(reply: "JsonReply") -> str:
     return f"agentfsd: {total} path{'' if total == 1 else 's'} changed while this ran: {parts}."
 
 
-def _deleted(paths: "dict[bytes, JsonReply]", ignored: set[bytes]) -> list[str]:
-    gone = [path for path, change in paths.items() if change.status == "D"]
+def _deleted(gone: list[bytes], ignored: set[bytes], *, is_all: bool) -> list[str]:
     lost = [path for path in gone if path in ignored]
     known = [path for path in gone if path not in ignored]
-    lines = [f"DELETED: {_names(known)}"] if known else []
-    return [*lines, *([f"DELETED, and git has no copy (it ignores them): {_names(lost)}"] if lost else [])]
+    lines = [f"DELETED: {_names(known, is_all)}"] if known else []
+    return [*lines, *([f"DELETED, and git has no copy (it ignores them): {_names(lost, is_all)}"] if lost else [])]
 
 
-def _others(paths: "dict[bytes, JsonReply]", ignored: set[bytes], root: str, named: Sequence[str]) -> list[str]:
-    left = {path: change for path, change in paths.items() if change.status != "D"}
+def _others(left: "dict[bytes, JsonReply]", ignored: set[bytes], root: str, named: Sequence[str], *, is_all: bool) -> list[str]:
     wanted = {os.fsencode(os.path.relpath(os.path.abspath(path), root)) for path in named}
     seen = [path for path in left if path not in ignored]
     beside = [path for path in seen if wanted and path not in wanted and not _holds(path, wanted)]
-    lines = [f"NOT NAMED in this call, but changed: {_names(_gathered(beside))}"] if beside else []
+    lines = [f"NOT NAMED in this call, but changed: {_gathered(beside, is_all)}"] if beside else []
     if hidden := [path for path in left if path in ignored]:
-        lines.append(f"Changed, and ignored by git: {_names(_gathered(hidden))}")
+        lines.append(f"Changed, and ignored by git: {_gathered(hidden, is_all)}")
     for status, verb in _VERBS.items():
         if some := [path for path in seen if left[path].status == status and path not in beside]:
-            lines.append(f"{verb}: {_names(_gathered(some))}")
+            lines.append(f"{verb}: {_gathered(some, is_all)}")
     return lines
 
 
@@ -80,19 +84,20 @@ def _holds(path: bytes, wanted: set[bytes]) -> bool:
     return any(each.startswith(path + b"/") for each in wanted)  # a directory that was made for a named file
 
 
-def _gathered(paths: list[bytes]) -> list[bytes]:
-    """Return at most as many names as a line has: of many files in one directory only that."""
+def _gathered(paths: list[bytes], is_all: bool) -> str:
+    """Return the names of a line: of many files in one directory only that."""
     if len(paths) <= _NAMES:
-        return paths
+        return _names(paths, is_all)
     tops: dict[bytes, int] = {}
     for path in paths:
         top, slash, _ = path.partition(b"/")
         tops[top + slash] = tops.get(top + slash, 0) + 1
-    return [top if count == 1 else b"%s (%d)" % (top, count) for top, count in tops.items()]
+    form = b"%s (%d)" if is_all else b"%s (at least %d)"
+    return _names([top if count == 1 else form % (top, count) for top, count in tops.items()], is_all)
 
 
-def _names(paths: Sequence[bytes]) -> str:
-    more = f" and {len(paths) - _NAMES} more" if len(paths) > _NAMES else ""
+def _names(paths: Sequence[bytes], is_all: bool = True) -> str:
+    more = f" and {'' if is_all else 'at least '}{len(paths) - _NAMES} more" if len(paths) > _NAMES else ""
     return ", ".join(map(quoted, paths[:_NAMES])) + more
 
 

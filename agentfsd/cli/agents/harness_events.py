@@ -6,6 +6,7 @@ sends what agentfsd/cli/agents/opencode_plugin.js says.
 """
 
 import json
+import os
 import zlib
 
 TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
@@ -16,6 +17,7 @@ HARNESSES = ("claude-code", "codex", "gemini", "opencode")
 EVENTS = ("session-start", "prompt", "before-tool", "after-tool", "session-end")
 
 _TITLE_CHARACTERS = 100
+_NAME_BYTES = 1000  # that a daemon takes for the name of a session or a call
 _PATH_FIELDS = ("file_path", "notebook_path", "absolute_path", "filePath", "path")  # of the input of tools that change one file
 _PATCH_MARKS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
 _EDITING = ("edit", "write", "replace", "patch", "notebook")  # in the names of tools that change the files that they name
@@ -54,12 +56,12 @@ def read(body: bytes, harness: str) -> HookInput:
     if not isinstance(said, dict):
         raise ValueError("the input is no JSON object")
     tool, asked = _text(said.get("tool_name")), said.get("tool_input")
-    key = _text(said.get("tool_use_id") or said.get("call_id"))
+    key = _name(said.get("tool_use_id") or said.get("call_id"))
     if tool and not key:  # Gemini CLI has no name for a call
-        key = f"{tool}-{zlib.crc32(json.dumps(asked, sort_keys=True).encode()):08x}"
+        key = f"{tool[:_TITLE_CHARACTERS]}-{zlib.crc32(json.dumps(asked, sort_keys=True).encode()):08x}"
     title = _first_words(_text(said.get("prompt"))) if "prompt" in said else _tool_title(tool, asked)
     event = _text(said.get("hook_event_name"))
-    session = _text(said.get("session_id"))
+    session = _name(said.get("session_id"))
     return HookInput(harness or _guessed(said, event), event, session, key, title, _named_paths(tool, asked))
 
 
@@ -89,7 +91,28 @@ def _guessed(said: "dict[str, Any]", event: str) -> str:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    """Return a text with a question mark for each lone surrogate, which is no character."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else ""
+
+
+def _name(value: object) -> str:
+    text = _text(value)
+    if len(text.encode()) <= _NAME_BYTES:
+        return text
+    import hashlib
+
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _path(value: object) -> str:
+    """Return a path as os.fsencode() takes it, also one that is not UTF-8; "" for what cannot be one."""
+    if not isinstance(value, str) or "\0" in value:
+        return ""
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return _text(value)
+    return value
 
 
 def _first_words(text: str) -> str:
@@ -110,6 +133,7 @@ def _tool_title(tool: str, asked: object) -> str:
 def _named_paths(tool: str, asked: object) -> tuple[str, ...]:
     if not isinstance(asked, dict) or not any(word in tool.lower() for word in _EDITING):
         return ()
-    text = _text(asked.get("command") or asked.get("input") or asked.get("patchText") or asked.get("patch"))
-    marked = [line[len(mark) :].strip() for line in text.splitlines() for mark in _PATCH_MARKS if line.startswith(mark)]
-    return (*(_text(asked.get(field)) for field in _PATH_FIELDS if asked.get(field)), *marked)
+    patch = asked.get("command") or asked.get("input") or asked.get("patchText") or asked.get("patch")
+    lines = patch.splitlines() if isinstance(patch, str) else []
+    marked = [line[len(mark) :].strip() for line in lines for mark in _PATCH_MARKS if line.startswith(mark)]
+    return tuple(path for value in (*map(asked.get, _PATH_FIELDS), *marked) if (path := _path(value)))

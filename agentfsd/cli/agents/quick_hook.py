@@ -18,29 +18,42 @@ _Said = tuple[str, str]  # to the model, and to the person
 
 
 def run(arguments: Sequence[str]) -> int | None:
-    """Answer one event. Return the exit code; None, with nothing done, if *arguments* are not those of an event.
+    """Answer one event. Return the exit code; None, with nothing done, for what the command line answers.
+
+    That is what somebody types on a terminal, a question for help, and the events of worktrees. Anything else is answered here:
+    harnesses take the exit code that the command line has for wrong arguments to mean "block".
 
     Args:
         arguments: The event, one of harness_events.EVENTS, and perhaps ``--for HARNESS``.
     """
-    event, *options = arguments or [""]
-    harness = _harness_of(options)
-    if event not in _HANDLERS or harness is None or sys.stdin is None or sys.stdin.isatty():
+    event, *options = arguments or ["--help"]
+    if event.startswith("worktree-") or "--help" in arguments or (sys.stdin is not None and sys.stdin.isatty()):
         return None
-    said, answer = HookInput(harness), ("", "")
+    harness = _harness_of(options)
+    said, answer = HookInput(harness or ""), ("", "")
     try:
+        if event not in _HANDLERS or harness is None:
+            raise HookFailed(f"this version of agentfsd does not know {' '.join(arguments)}")
+        if sys.stdin is None:
+            raise HookFailed("its input is closed")
         said = harness_events.read(sys.stdin.buffer.read(), harness)
         answer = _HANDLERS[event](said)
     except HookFailed as exc:
         _complain(event, str(exc))
-    except (OSError, ValueError, KeyError, AttributeError) as exc:  # of another version, or not what the harness documents
+    except Exception as exc:  # noqa: BLE001 - whatever it is, the agent goes on
         _complain(event, f"{type(exc).__name__}: {exc}")
+    _say(harness_events.answer(said, *answer))
+    return 0
+
+
+def _say(answer: bytes) -> None:
+    if sys.stdout is None:
+        return
     try:
-        sys.stdout.buffer.write(harness_events.answer(said, *answer))
+        sys.stdout.buffer.write(answer)
         sys.stdout.flush()
     except OSError:  # the harness no longer listens
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 0
 
 
 def _harness_of(options: Sequence[str]) -> str | None:
@@ -155,9 +168,14 @@ def _complain(event: str, why: str) -> None:
 
     line = printable(f"agentfsd hook {event}: {why}").encode() + b"\n"
     try:
+        _log(line)
+    except OSError:
+        pass
+    if sys.stderr is None:
+        return
+    try:
         sys.stderr.buffer.write(line)
         sys.stderr.flush()
-        _log(line)
     except OSError:
         pass
 

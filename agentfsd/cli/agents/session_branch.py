@@ -5,12 +5,15 @@ daemon binds a running process, and what that starts from then on. The hook's pa
 """
 
 import os
+import time
+import zlib
 from collections.abc import Iterator
 
 from agentfsd.cli import quick_daemon
 from agentfsd.cli.agents.harness_events import HookInput
 
 PATIENCE_S = 10.0
+_LOOK_S = 1.0  # after which a hook that waits looks whether the daemon is stopped
 _SHELLS = ("sh", "bash", "dash", "zsh", "ash", "ksh", "fish", "busybox")
 _SHORT_NAMES = {"claude-code": "claude"}
 _ID_CHARACTERS = 8
@@ -51,7 +54,7 @@ def join(said: HookInput) -> JoinedSession | None:
         return JoinedSession(socket, root, hello["branch"], False)
     if not said.session:
         raise HookFailed("the harness does not say which session it is")
-    name = _make_branch(socket, said)
+    name = _former_branch(socket, said.session) or _make_branch(socket, said)
     harness = _harness(root)
     ask(socket, {"op": "branch.bind", "pid": harness, "branch": name})
     for pid in _descendants(harness, spared=os.getpid()):
@@ -72,8 +75,13 @@ def ask(socket: str, request: dict[str, object]) -> quick_daemon.JsonReply:
 
 
 def _ask_leniently(socket: str, request: dict[str, object]) -> quick_daemon.JsonReply:
+    ends = time.monotonic() + PATIENCE_S
+
+    def is_hopeless() -> bool:
+        return time.monotonic() > ends or quick_daemon.is_stopped(socket)
+
     try:
-        reply = quick_daemon.ask(socket, {"version": quick_daemon.VERSION, **request}, PATIENCE_S)
+        reply = quick_daemon.ask(socket, {"version": quick_daemon.VERSION, **request}, _LOOK_S, is_hopeless)
     except quick_daemon.Lost:
         reply = None
     if reply is None:
@@ -81,20 +89,43 @@ def _ask_leniently(socket: str, request: dict[str, object]) -> quick_daemon.Json
     return reply
 
 
+def _former_branch(socket: str, session: str) -> str:
+    """Return the present name of the branch in which a session had its last step; "" if there is none, or it is gone."""
+    for step in ask(socket, {"op": "step.list", "session": session}).steps[-1:]:
+        shown = _ask_leniently(socket, {"op": "branch.show", "ref": step.branch_id})
+        if shown["op"] != "error":
+            return str(shown.branch.name)
+    return ""
+
+
 def _make_branch(socket: str, said: HookInput) -> str:
-    """Create the session's branch, and return its name. A session that is resumed goes on in the branch that it had."""
+    """Create the session's branch, and return its name."""
     letters = "".join(char for char in said.session if char in _NAME_CHARACTERS) or "session"
     agent = _SHORT_NAMES.get(said.harness, said.harness)
-    for name in (f"{agent}-{letters[-_ID_CHARACTERS:]}", f"{agent}-{letters[:_MOST_CHARACTERS]}"):  # at first often a time
+    whole = f"{agent}-{letters[:_MOST_CHARACTERS]}"
+    for name in (f"{agent}-{letters[-_ID_CHARACTERS:]}", whole, f"{whole}-{zlib.crc32(said.session.encode()):08x}"):
         made = _ask_leniently(socket, {"op": "branch.create", "name": name})
         if made["op"] != "error":
             return name
         if made["code"] != "branch-exists":
             raise HookFailed(made["message"])
-        steps = ask(socket, {"op": "step.list", "branch": name}).steps
-        if not steps or any(step.session == said.session for step in steps):
+        if _is_unused(socket, name):
             return name
     raise HookFailed(f"branch {name} belongs to another session")
+
+
+def _is_unused(socket: str, branch: str) -> bool:
+    """Return whether a branch is as it was made, perhaps by another hook of this session, and no other session is in it."""
+    if (
+        ask(socket, {"op": "step.list", "branch": branch}).steps
+        or ask(socket, {"op": "branch.show", "ref": branch}).branch.changed
+    ):
+        return False
+    inside = {binding.pid for binding in ask(socket, {"op": "branch.bindings"}).bindings if binding.branch == branch}
+    above = os.getppid()
+    while above > 1 and above not in inside:
+        above = _parent(above)
+    return not inside or above > 1
 
 
 def _harness(root: str) -> int:

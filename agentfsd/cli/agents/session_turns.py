@@ -72,16 +72,26 @@ def choose(found: Sequence[SteppedSession], named: str | None) -> SteppedSession
     raise Failure(f"{len(fitting)} sessions are meant", f"name one with --session: {names}")
 
 
-def since(daemon: ControlClient, step: wire.SessionStep) -> Counter[str]:
-    """Count what has changed in a branch since a step, by status. Empty if the branch is gone."""
+def since(daemon: ControlClient, step: wire.SessionStep) -> Counter[str] | None:
+    """Count what has changed in a branch since a step, by status. None if the branch is gone."""
     try:
         return Counter(change.status for change in daemon.changes(step.branch_id, step.snapshot_id).changes)
     except NotFoundError:
-        return Counter()
+        return None
 
 
-def counted(counts: Counter[str]) -> str:
-    """Describe counts for people."""
+def place(daemon: ControlClient, step: wire.SessionStep) -> str:
+    """Describe for people the branch of a step. Another branch may have the name of one that is gone."""
+    try:
+        return daemon.show_branch(step.branch_id).name
+    except NotFoundError:
+        return f"{step.branch}, which is gone"
+
+
+def counted(counts: Counter[str] | None) -> str:
+    """Describe counts for people; None: there is no branch to count in."""
+    if counts is None:
+        return "its branch is gone"
     if not counts:
         return "nothing"
     parts = [f"{counts[status]} {word}" for status, word in _STATUSES.items() if counts[status]]

@@ -1,13 +1,13 @@
 """The command `rewind`, which goes back to the files of an earlier turn of an agent's session."""
 
 import sys
+from collections import Counter
 from typing import Any
 
 import click
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import NotFoundError
 from agentfsd.cli import shell_completion
 from agentfsd.cli.agents import session_turns
 from agentfsd.cli.agents.session_turns import SteppedSession
@@ -67,21 +67,21 @@ def rewind(turn: str | None, session: str | None, new: str | None, listing: bool
 
 def _restore(daemon: ControlClient, step: wire.SessionStep, as_json: bool) -> None:
     counts = session_turns.since(daemon, step)
-    try:
-        daemon.restore(step.snapshot_id, step.branch_id)
-    except NotFoundError as exc:
-        raise Failure(exc.message, "--branch NAME makes a new branch of that state") from exc
+    if counts is None:
+        raise Failure(f"{step.branch}, the branch of that turn, is gone", "--branch NAME makes a new branch of that state")
+    daemon.restore(step.snapshot_id, step.branch_id)
     if as_json:
-        printing.as_json({"restored": _described(step, counts)})
+        printing.as_json({"restored": _compared(step, counts)})
         return
     printing.say(f"{step.branch} is as before {_named(step)}; that took back: {session_turns.counted(counts)}")
-    printing.note("`agentfsd undo` brings the later state back")
+    whose = "outside the branch, " if daemon.hello.bound else ""  # a bound process may not undo
+    printing.note(f"{whose}`agentfsd undo` brings the later state back")
 
 
 def _branch_off(daemon: ControlClient, step: wire.SessionStep, name: str, as_json: bool) -> None:
     made = daemon.create_branch(name, step.snapshot_id)
     if as_json:
-        printing.as_json({"branch": made.name, "from": _described(step, None)})
+        printing.as_json({"branch": made.name, "from": _described(step)})
         return
     printing.say(f"branch {made.name} is as before {_named(step)}; {step.branch} stays as it is")
     printing.note(f"go on there: agentfsd run -b {made.name} -- COMMAND")
@@ -95,22 +95,27 @@ def _named(step: wire.SessionStep) -> str:
     return f"{place} ({step.title})" if step.title else place
 
 
-def _described(step: wire.SessionStep, counts: Any) -> dict[str, Any]:
+def _described(step: wire.SessionStep) -> dict[str, Any]:
     return {
         "session": step.session, "agent": step.agent, "branch": step.branch, "turn": step.turn, "call": step.call,
         "title": step.title, "created_ns": step.created_ns, "snapshot": step.snapshot,
-        **({} if counts is None else {"changed_since": dict(counts)}),
     }  # fmt: skip
+
+
+def _compared(step: wire.SessionStep, counts: Counter[str] | None) -> dict[str, Any]:
+    return {**_described(step), "changed_since": None if counts is None else dict(counts)}
 
 
 def _list(daemon: ControlClient, shown: list[SteppedSession], as_json: bool) -> None:
     if as_json:
-        printing.as_json([_described(step, session_turns.since(daemon, step)) for each in shown for step in each.prompts])
+        printing.as_json([_compared(step, session_turns.since(daemon, step)) for each in shown for step in each.prompts])
         return
     if not shown:
         printing.note("no session of an agent has a turn here: `agentfsd agent install` has a harness take snapshots")
     for each in shown:
-        printing.say(f"session {each.name} of {each.last.agent or 'an agent'}, in branch {each.last.branch}")
+        printing.say(
+            f"session {each.name} of {each.last.agent or 'an agent'}, in branch {session_turns.place(daemon, each.last)}"
+        )
         _table(daemon, each)
 
 

@@ -69,6 +69,8 @@ def _read() -> dict[str, Any]:
 
 def _text(given: dict[str, Any], field: str) -> str:
     value = given.get(field)
+    if isinstance(value, str) and "\0" in value:
+        raise Failure(f"{field!r} of the hook's input has a NUL character in it", "paths and names have none")
     return value if isinstance(value, str) else ""
 
 

@@ -68,10 +68,12 @@ def add(directory: str, named: str | None, wish: Wish) -> Worktree:
         wish: What to make.
     """
     repository = git_registration.find(directory)
+    git_branch = wish.git_branch or wish.name
+    if repository is not None:
+        _check(repository, wish, git_branch)
     mount, daemon = converse(lambda: _mount_for(directory, named, repository))
     with daemon:
         source = _starting_point(mount, repository) if wish.source is None else wish.source
-        git_branch = wish.git_branch or wish.name
         known = {branch.name: branch for branch in daemon.list_branches(count=False)}
         name = _branch_name(wish.name)
         found = known.get(name)
@@ -85,6 +87,16 @@ def add(directory: str, named: str | None, wish: Wish) -> Worktree:
         if repository is None:
             return Worktree(name, path, "", "")
         return _registered(daemon, repository, wish, Worktree(name, path, "", git_branch))
+
+
+def _check(repository: WorkingTree, wish: Wish, git_branch: str) -> None:
+    """Raise Failure, before anything is made, for what git cannot make a worktree of."""
+    git_registration.check_names(repository, git_branch, wish.commit)
+    if modules := git_registration.submodules(repository):
+        raise Failure(
+            f"the submodule {modules[0]!r} is checked out: git would find no database for it in a linked worktree",
+            f"a branch has its submodules with it: agentfsd run -b {_branch_name(wish.name)} --new -- COMMAND",
+        )
 
 
 def _registered(daemon: ControlClient, repository: WorkingTree, wish: Wish, made: Worktree) -> Worktree:

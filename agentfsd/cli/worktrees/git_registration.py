@@ -50,6 +50,27 @@ def find(directory: str) -> WorkingTree | None:
     raise _failed("git cannot read the repository", done)
 
 
+def check_names(repository: WorkingTree, branch: str, commit: str) -> None:
+    """Raise Failure if git takes *branch* for no name, or knows no *commit*. `git worktree add` reads either as an option."""
+    done = _git(repository.top, "check-ref-format", "--branch", branch)
+    if done.returncode != 0 or done.stdout.rstrip("\n") != branch:
+        raise Failure(f"{branch!r} is no name for a branch of git", "a name is letters, digits, -, _, . and /, such as fix/login")
+    known = _git(repository.top, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") if commit else None
+    if commit.startswith("-") or (known is not None and known.returncode != 0):
+        raise Failure(f"git knows no commit {commit!r} here", "name a commit, a tag or a branch of git")
+
+
+def submodules(repository: WorkingTree) -> list[str]:
+    """Return the paths of the submodules that are checked out with a database in the repository's own. Failure."""
+    if not os.path.isdir(os.path.join(repository.common, "modules")):
+        return []
+    done = _git(repository.top, "ls-files", "--stage", "-z")
+    if done.returncode != 0:
+        raise _failed("git cannot list its files", done)
+    paths = (line.partition("\t")[2] for line in done.stdout.split("\0") if line.startswith("160000 "))
+    return [path for path in paths if os.path.isfile(os.path.join(repository.top, path, ".git"))]
+
+
 def register(repository: WorkingTree, place: str, branch: str, commit: str, reason: str) -> str:
     """Make *place* a linked worktree on a branch of git; nothing is written there.
 
@@ -193,6 +214,8 @@ def _git(directory: str, *arguments: str) -> subprocess.CompletedProcess[str]:
             errors="surrogateescape", timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except FileNotFoundError as exc:
+        if not os.path.isdir(directory):
+            raise Failure(f"there is no directory {directory!r}", "name one that is in the repository") from exc
         raise Failure("git is not installed", "a worktree is one of git's: install it, or use `agentfsd branch create`") from exc
     except subprocess.TimeoutExpired as exc:
         raise Failure(f"git {arguments[0]} has not ended within {_TIMEOUT_S:.0f} s") from exc
