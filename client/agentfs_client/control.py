@@ -13,7 +13,7 @@ from agentfs_client.daemon_operations import DaemonOperations
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfs_client.question import HELLO, OnProgress, Question, delivery
 from agentfs_client.repeatable import REPEATABLE
-from agentfs_client.transport import CONTROL_FILE, RESTARTING_S, FileTransport, SocketTransport, Transport
+from agentfs_client.transport import CONTROL_FILE, RESTARTING_S, RETRY_S, FileTransport, SocketTransport, Transport
 
 _R = TypeVar("_R", bound=wire.Reply)
 _T = TypeVar("_T")
@@ -196,6 +196,9 @@ class ControlClient(DaemonOperations):
                 if self._transport is not before:
                     self._transport.close()
                 self._transport = before
+                time.sleep(
+                    RETRY_S * is_killed
+                )  # one that hangs up for another reason is not called all the time
             else:
                 before.close()
                 return True

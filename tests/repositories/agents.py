@@ -4,6 +4,8 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from agentfsd.core import copyup, directory_entries, inode_stat
@@ -103,6 +105,18 @@ class Agents:
         except StopIteration as end:
             result: Merged = end.value
             return result
+
+
+@contextmanager
+def two_agents(base: Path, *branches: str) -> Iterator[Agents]:
+    """Two branches, one and two, over a repository with two files and *branches* of git beside main."""
+    made = Agents(base)
+    start(made.lower, {"a": "a\n", "b": "b\n"})
+    for name in branches:
+        git(made.lower, "branch", name)
+    made.branch("one", "two")
+    yield made
+    made.close()
 
 
 def lay_out(tree: Tree, path: bytes, place: bytes) -> None:

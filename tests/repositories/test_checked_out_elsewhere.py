@@ -7,18 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.history.trees import commit_lower
-from tests.repositories.agents import Agents, commit, git, start
+from tests.repositories.agents import Agents, commit, git, two_agents
 from tests.repositories.joined import bring, keep, of_ours, refs
 
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Iterator[Agents]:
-    made = Agents(tmp_path)
-    start(made.lower, {"a": "a\n", "b": "b\n"})
-    git(made.lower, "branch", "feature")
-    made.branch("one", "two")
-    yield made
-    made.close()
+    with two_agents(tmp_path, "feature") as made:
+        yield made
 
 
 def work_on_feature(agents: Agents, *commands: str) -> str:

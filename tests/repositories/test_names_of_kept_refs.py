@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repositories.agents import Agents, commit, git, start
+from tests.repositories.agents import Agents, commit, git, two_agents
 from tests.repositories.joined import bring, keep, log, of_ours, refs
 
 NAMES = [("feature", "feature/login"), ("feature/login", "feature")]
@@ -13,11 +13,8 @@ NAMES = [("feature", "feature/login"), ("feature/login", "feature")]
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Iterator[Agents]:
-    made = Agents(tmp_path)
-    start(made.lower, {"a": "a\n", "b": "b\n"})
-    made.branch("one", "two")
-    yield made
-    made.close()
+    with two_agents(tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize("into", ["one", "lower"])

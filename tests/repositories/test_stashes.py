@@ -5,17 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.repositories.agents import Agents, git, start
+from tests.repositories.agents import Agents, git, two_agents
 from tests.repositories.joined import bring, keep, log, of_ours
 
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Iterator[Agents]:
-    made = Agents(tmp_path)
-    start(made.lower, {"a": "a\n", "b": "b\n"})
-    made.branch("one", "two")
-    yield made
-    made.close()
+    with two_agents(tmp_path) as made:
+        yield made
 
 
 def stash(place: Path, text: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repositories.agents import Agents, commit, git, start
+from tests.repositories.agents import Agents, commit, git, two_agents
 from tests.repositories.joined import bring, keep, log, of_ours, refs
 
 LINE = re.compile(r"[0-9a-f]{40} [0-9a-f]{40} A <a@x> \d+ [+-]\d{4}(\t.*)?")
@@ -14,12 +14,8 @@ LINE = re.compile(r"[0-9a-f]{40} [0-9a-f]{40} A <a@x> \d+ [+-]\d{4}(\t.*)?")
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Iterator[Agents]:
-    made = Agents(tmp_path)
-    start(made.lower, {"a": "a\n", "b": "b\n"})
-    git(made.lower, "branch", "topic")
-    made.branch("one", "two")
-    yield made
-    made.close()
+    with two_agents(tmp_path, "topic") as made:
+        yield made
 
 
 def sound_logs(place: Path) -> None:
