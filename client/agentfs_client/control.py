@@ -196,9 +196,7 @@ class ControlClient(DaemonOperations):
                 if self._transport is not before:
                     self._transport.close()
                 self._transport = before
-                time.sleep(
-                    RETRY_S * is_killed
-                )  # one that hangs up for another reason is not called all the time
+                time.sleep(RETRY_S * is_killed)  # one that hangs up for another reason is not called all the time
             else:
                 before.close()
                 return True
