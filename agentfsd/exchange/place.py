@@ -46,8 +46,8 @@ def new_directory(target: str, *, replace: bool) -> Iterator[str]:
     is_full = _check_directory(target, replace)
     _remove_unfinished(target)
     temporary = _beside(target)
-    os.mkdir(temporary, 0o700)
     try:
+        os.mkdir(temporary, 0o700)  # a Ctrl-C may come right after it
         with _in_use(temporary, or_without_locks=True):
             yield temporary
             if is_full:

@@ -72,6 +72,10 @@ class Repository:
             git = pygit2.init_repository(path, bare=True, initial_head="main") if is_new else pygit2.Repository(path)
         except (pygit2.GitError, KeyError) as exc:
             raise Refusal(errno.EINVAL, "no-repository", f"{path} is not a git repository: {exc}") from exc
+        except KeyboardInterrupt:  # it comes right after the call
+            if is_new:
+                shutil.rmtree(path, ignore_errors=True)
+            raise
         if make and not git.is_bare:
             raise Refusal(
                 errno.EINVAL, "not-bare", f"{path} has a working tree, which would not follow its branches",

@@ -145,6 +145,19 @@ def test_full_directory_is_replaced_on_request_only(tmp_path: Path, source: Path
     assert sorted(os.listdir(tmp_path)) == ["source", "target"]
 
 
+def test_ctrl_c_right_after_the_directory_was_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = os.mkdir
+
+    def make_and_interrupt(path: str, mode: int) -> None:
+        make(path, mode)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkdir", make_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), new_directory(str(tmp_path / "target"), replace=False):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
 def test_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with pytest.raises(KeyboardInterrupt), new_file(str(path), replace=False) as file:
