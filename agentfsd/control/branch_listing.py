@@ -9,6 +9,7 @@ from agentfsd.control.handler_services import Services
 from agentfsd.control.reply_records import wire_repository
 from agentfsd.control.request_context import RequestContext
 from agentfsd.escape import quoted
+from agentfsd.history.resolving import state_of_branch
 from agentfsd.metadata.rows import SnapshotRow
 from agentfsd.types import BranchInfo
 
@@ -18,13 +19,14 @@ def _wire(
     shared: tuple[int, int] = (0, 0),
 ) -> wire.Branch:  # fmt: skip
     """Describe a branch, given the count of its changes, the number of processes in it, its newest snapshot, and its overlaps."""
+    merge = state_of_branch(services.overlay, info.id)
     return wire.Branch(
         name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, processes=processes,
         changed=count.changed, counted=count.counted, repositories=[wire_repository(told) for told in count.repositories],
         last=info.last, last_name=taken.name if taken is not None else "", last_ns=taken.created_ns if taken is not None else 0,
         changed_ns=services.audit.changed.get(info.id, 0) if services.audit is not None else 0,
         committed_ns=services.overlay.branches.committed_ns(info.id), worktree=services.overlay.worktrees.directory(info.id),
-        overlaps=shared[0], conflicts=shared[1],
+        overlaps=shared[0], conflicts=shared[1], merging=merge.names, undecided=len(merge.undecided),
     )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from agentfs_client import wire
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.inode import Attributes
 from agentfsd.history import merging
+from agentfsd.history.applying import Author
 from agentfsd.history.merge_records import PathConflict
-from agentfsd.history.merging import Author
 from agentfsd.linux import process_info
 from agentfsd.repositories.telling import Told
 from agentfsd.types import PathChange, SnapshotSummary, StepSummary
@@ -89,6 +89,12 @@ def merge_reply(merged: merging.Merged, into: str, *, internal: bool = False) ->
         ],
         said=merged.said,
         internal=len(internals),
+        undecided=[
+            wire.LeftOpenConflict(
+                **wire.path_fields(left.path), kind=left.kind, message=left.message, source=source, markers=left.marked
+            )
+            for source, left in merged.undecided
+        ],
     )
 
 

@@ -5,14 +5,16 @@ layer. Neither goes through the files.
 """
 
 import gc
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 
 from agentfsd.core import copyup, lent_branches, reap
+from agentfsd.core.left_conflicts import needed_layers
 from agentfsd.core.overlay_state import OverlayState
 from agentfsd.domain_errors import DamagedContent
-from agentfsd.metadata import layer_rows
+from agentfsd.metadata import conflict_rows, layer_rows
 from agentfsd.metadata.row_store import GARBAGE
-from agentfsd.metadata.rows import BranchRow, SnapshotRow
+from agentfsd.metadata.rows import BranchRow, SnapshotRow, UnfinishedRow
 from agentfsd.metadata.transaction import Transaction
 
 # Sealing copies a file for its external readers only if the copy is at most this large.
@@ -163,13 +165,34 @@ class Layers:
         held = self._held()
         for layer in released:
             reap.let_go(tx, self._state.parts, layer, held, list(self._state.trees.values()))
+        for row in self._ended_merges():
+            needed = needed_layers(row)
+            conflict_rows.delete(self._state.store, row.id)
+            for layer in needed:
+                self.unpin(tx, layer)
+            self.release(tx, *dict.fromkeys(needed))
+
+    def _ended_merges(self) -> list[UnfinishedRow]:
+        """Return the rows of merges with conflicts that no state is in any more."""
+        state = self._state
+        rows = conflict_rows.read(state.store)
+        if not rows:
+            return []
+        own = Counter(layer for row in rows for layer in needed_layers(row))
+        states = self._referred() | {layer for layer, users in state.pins.items() if users > own[layer]}
+        parents = layer_rows.parents(state.store)
+        return [row for row in rows if not _is_in_any(row.layer, conflict_rows.finished(state.store, row.id), states, parents)]
 
     def _held(self) -> set[int]:
         """Return the layers that a branch, a snapshot, an entry of the undo log or running work refers to."""
+        return self._referred() | self._state.pins.keys()
+
+    def _referred(self) -> set[int]:
         state = self._state
         held = {row.head for row in state.branches.values()} | {row.base_layer for row in state.branches.values()}
-        held |= {row.layer for row in state.snapshots.values()} | {row.branch.base_layer for row in state.undo_rows.values()}
-        return held | state.pins.keys()
+        return (
+            held | {row.layer for row in state.snapshots.values()} | {row.branch.base_layer for row in state.undo_rows.values()}
+        )
 
     def drop_unfinished(self) -> None:
         """Free, after a start, the unreferenced layers that a killed daemon was building."""
@@ -215,3 +238,13 @@ def _ancestors(start: Iterable[int], parents: dict[int, int], merges: dict[int, 
         seen.add(layer)
         todo += [above for above in (parents[layer], *merges.get(layer, ())) if above in parents]
     return seen
+
+
+def _is_in_any(layer: int, finished: set[int], states: Iterable[int], parents: dict[int, int]) -> bool:
+    """Return whether one of *states* has *layer* in its chain, with none of *finished* above it."""
+    for state in states:
+        while state and state != layer and state not in finished:
+            state = parents.get(state, 0)
+        if state == layer and layer not in finished:
+            return True
+    return False

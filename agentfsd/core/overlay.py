@@ -25,6 +25,7 @@ from agentfsd.core.refs import Refs
 from agentfsd.core.retention import SnapshotRetention
 from agentfsd.core.session_steps import SessionSteps
 from agentfsd.core.undo_log import UndoLog
+from agentfsd.core.unfinished_merges import UnfinishedMerges
 from agentfsd.metadata.row_store import Store
 from agentfsd.types import Backstore, Lower
 
@@ -43,6 +44,7 @@ class Overlay:
         snapshots: Takes, lists and deletes snapshots.
         retention: Deletes snapshots that the retention settings no longer keep.
         undo_log: The operations that can be undone.
+        unfinished: The merges that left conflicts in their target.
         steps: The steps of agents' sessions.
         runs: The commands that were run in branches.
         branches: Makes, lists, replaces and deletes branches.
@@ -67,6 +69,7 @@ class Overlay:
         self.snapshots = Snapshots(state, self.refs, self.layers, self.trees)
         self.retention = SnapshotRetention(state, self.refs, self.snapshots)
         self.undo_log = UndoLog(state, self.refs, self.layers, self.trees, self.snapshots)
+        self.unfinished = UnfinishedMerges(state, self.layers)
         self.steps = SessionSteps(state, self.refs, self.layers, self.snapshots)
         self.runs = RecordedRuns(state)
         self.rules = OverlayRules(store)

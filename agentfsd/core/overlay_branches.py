@@ -2,7 +2,7 @@
 
 import errno
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from agentfsd.core.ids import check_name
 from agentfsd.core.layer_lifecycle import Layers
@@ -209,7 +209,7 @@ class Branches:
 
     def take_over(
         self, branch_id: str, made: Tree, seen: int, kind: str, merged: Iterable[tuple[str, int]] = (), author_pid: int = 0,
-        author: str = "",
+        author: str = "", also: Callable[[Transaction], None] | None = None,
     ) -> bool:  # fmt: skip
         """Replace a branch's state by one that a merge, or a restore of some paths, has made. Open files move to the new state.
 
@@ -217,10 +217,11 @@ class Branches:
             branch_id: The branch.
             made: The tree that holds the new state: a scratch tree, or a frozen view of another ref.
             seen: The layer that held the branch's state, sealed, when the work began.
-            kind: The operation, for the undo log: merge or restore.
+            kind: The operation, for the undo log, such as merge or restore.
             merged: (id, sealed layer) of each branch or snapshot that was merged as a whole. Later merges start from that layer.
             author_pid: The process that asks; 0 for unknown.
             author: The command of that process.
+            also: Stores more in the same transaction.
 
         Returns:
             Whether the state was replaced. If the branch has changed since *seen*, nothing happens.
@@ -232,6 +233,8 @@ class Branches:
         with state.store.transaction() as tx:
             self._undo_log.remember(tx, branch, kind, author_pid, author)
             self._replace_head(tx, branch_id, made.head)
+            if also is not None:
+                also(tx)
             for source, layer in merged:
                 if made.head != layer:
                     layer_rows.put_merge(state.store, made.head, layer)

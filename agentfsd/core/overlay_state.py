@@ -9,9 +9,10 @@ from agentfsd.core import lent_branches
 from agentfsd.core.copyup_settings import CopyUpSettings
 from agentfsd.core.doomed_contents import DoomedContents
 from agentfsd.core.ids import IdMaker
+from agentfsd.core.left_conflicts import needed_layers
 from agentfsd.core.overlay_events import OverlayEvents
 from agentfsd.core.tree import Parts, Tree
-from agentfsd.metadata import layer_rows, step_rows
+from agentfsd.metadata import conflict_rows, layer_rows, step_rows
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import BranchRow, SnapshotRow, StepRow, UndoRow
 from agentfsd.metadata.transaction import Transaction
@@ -83,6 +84,8 @@ def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState
     events = OverlayEvents()
     branches = {row.id: row for row in layer_rows.branches(store)}
     loans = [loan for branch_id in branches if (loan := lent_branches.find(store, branch_id)) is not None]
+    pinned = [layer for loan in loans for layer in loan.layers()]
+    pinned += [layer for row in conflict_rows.read(store) for layer in needed_layers(row)]
     return OverlayState(
         Parts(store, lower, backstore, lower.stat(b"").st_dev, CopyUpSettings(store), events, DoomedContents(backstore)),
         events,
@@ -92,5 +95,5 @@ def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState
         {row.id: row for row in step_rows.read(store)},
         dict.fromkeys(store.value(_TEMPORARY).split(), True),
         {branch_id: found for branch_id in branches if (found := store.value(WORKTREE + branch_id))},
-        pins=Counter(layer for loan in loans for layer in loan.layers()),
+        pins=Counter(pinned),
     )

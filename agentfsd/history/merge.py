@@ -54,7 +54,7 @@ def merge(
     fitted = Fitted()
     if not wanted:
         their_changes |= moved_refs(theirs, our_changes)
-        manner = Manner(names, rules.way, rules.favor, rules.markers, rules.whole_files)
+        manner = Manner(names, rules.way, rules.favor, rules.markers or rules.leave, rules.whole_files, with_base=rules.leave)
         sides = Sides(TreeBefore(base, theirs, ours), ours, theirs)
         fitted = yield from fit(workshops, parts, sides, our_changes, their_changes, manner)
     for path in list(their_changes) if rules.way == "beside" else fitted.decided:
@@ -85,7 +85,10 @@ def _keep_ignored(
     """Decide conflicts of files that git ignores on both sides: each keeps its own, as in two checkouts."""
     told = {clash.path for clash in of_git}
     paths = [found.path for found in outcome.conflicts if found.path not in told and found.kind in _IGNORABLE]
+    paths += [left.path for left in outcome.left if not left.by_git and left.kind in _IGNORABLE]
     ignored = (yield from ignored_files.find(place, trees, paths)) if paths else set[bytes]()
+    outcome.left = [left for left in outcome.left if left.path not in ignored]
+    outcome.steps = [step for step in outcome.steps if step.path not in ignored]
     outcome.conflicts = [found for found in outcome.conflicts if found.path not in ignored]
     outcome.decided += [MergeDecision(path, IGNORED, ours) for path in sorted(ignored)]
 

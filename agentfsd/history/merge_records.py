@@ -37,7 +37,8 @@ class PathConflict:
 
     Attributes:
         kind: content, binary, add/add, modify/delete, rename/rename, rename/delete, rename/add, type, symlink, special or
-            attributes.
+            attributes, or undecided for a path that an earlier source
+            of the same merge has left open.
         message: What is wrong, in words.
         excerpt: The first differing line of ours and of theirs; both are "" if there is none.
         source: The branch that was not merged because of the conflict.
@@ -50,6 +51,20 @@ class PathConflict:
     excerpt: tuple[str, str] = ("", "")
     source: str = ""
     against: tuple[str, ...] = ()
+
+
+class LeftOpen(NamedTuple):
+    """A conflict that is left in the target. The arguments are those of LeftConflict.
+
+    ``at``: the path in the common state, in ours and in theirs. ``by_git``: git has it as a conflict in its index, too.
+    """
+
+    path: bytes
+    kind: str
+    message: str
+    at: tuple[bytes, bytes, bytes]
+    marked: bool = False
+    by_git: bool = False
 
 
 class MergeDecision(NamedTuple):
@@ -67,6 +82,7 @@ class MergeOutcome:
     Attributes:
         decided: The conflicts that ``Rules.favor`` decided.
         marked: The files with conflict markers.
+        left: The conflicts that are left in the target, if ``Rules.leave``.
         unfinished: The git databases in which a merge is left under way. `git merge --abort` may take it back.
     """
 
@@ -75,6 +91,7 @@ class MergeOutcome:
     decided: list[MergeDecision] = field(default_factory=list)
     marked: list[bytes] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # of histories: what was done, a sentence each
+    left: list[LeftOpen] = field(default_factory=list)
     unfinished: list[bytes] = field(default_factory=list)
 
 
@@ -86,10 +103,13 @@ class Rules:
         favor: The side that wins a conflict; "" for neither, union for both.
         whole_files: A file that both sides changed is a conflict, whichever lines they changed.
         markers: Write text conflicts into the files, between markers, instead of reporting them.
+        leave: Leave all conflicts in the target, to be settled there. Texts get markers, with the common state between them;
+            other paths stay as they are in the target.
         way: How to join git histories.
     """
 
     favor: Favor = ""
     whole_files: bool = False
     markers: bool = False
+    leave: bool = False
     way: Way = "merge"

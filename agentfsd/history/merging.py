@@ -1,44 +1,28 @@
 """Merge branches: from names to a branch that holds the result. The target changes in one transaction or not at all."""
 
-import errno
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
-from agentfsd.core import checked_out_refs, origin, tree_diff
+from agentfsd.core import origin, tree_diff
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.transplant import Transplant
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree import Tree
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.domain_errors import invalid
 from agentfsd.history import picked
+from agentfsd.history.applying import Author, apply, refresh_indexes, until_taken
+from agentfsd.history.leaving import Leaving
 from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import merge, moved_refs
-from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
-from agentfsd.history.paths import shown, touches
+from agentfsd.history.merge_records import LeftOpen, MergeDecision, PathConflict, Rules
 from agentfsd.history.picked import Picks
 from agentfsd.history.source_changes import SourceChanges
 from agentfsd.history.target_changes import TargetSince
 from agentfsd.metadata.rows import BranchRow
 from agentfsd.repositories import git_database_paths
 from agentfsd.repositories.gathering import Workshops
-from agentfsd.repositories.index_times import refreshed
 from agentfsd.repositories.telling import tell
-from agentfsd.repositories.work_trees import work_tree_in
-
-_T = TypeVar("_T")
-
-_ATTEMPTS = 3  # the last one lets nobody change anything meanwhile
-
-
-@dataclass(frozen=True, slots=True)
-class Author:
-    """The process that asked for a merge; its pid is 0 if unknown."""
-
-    pid: int = 0
-    command: str = ""
 
 
 @dataclass(slots=True)
@@ -50,6 +34,7 @@ class Merged:
         listed: What differs in the target now.
         merged: The names of the sources that were merged.
         left: The names of the sources that had conflicts.
+        undecided: The conflicts that are left in the target, with the name of the source.
         sources: The sources that changed a path, by path.
         decided: As in MergeOutcome, with the name of the source.
         marked: Likewise.
@@ -61,6 +46,7 @@ class Merged:
     said: list[str] = field(default_factory=list)  # of histories of git
     merged: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    undecided: list[tuple[str, LeftOpen]] = field(default_factory=list)
     sources: dict[bytes, list[str]] = field(default_factory=dict)
     decided: list[tuple[str, MergeDecision]] = field(default_factory=list)
     marked: list[tuple[str, bytes]] = field(default_factory=list)
@@ -120,23 +106,13 @@ def merge_branches(
         raise invalid("a branch is named twice", "name each branch once")
     if picks and not (len(ids) == 1 and isinstance(overlay.refs.find(ids[0]), BranchRow)):
         raise invalid("lines can be picked from one branch only", "name one branch to merge")
-    for attempt in range(_ATTEMPTS):
-        steps = _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, picks, leave_conflicting, objects)
-        result = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
-        if result is not None:
-            return result
-    raise Refusal(errno.EBUSY, "target-moves", f"branch {target!r} changes faster than it can be merged into", "try again")
-
-
-def _at_once(steps: Generator[tuple[int, int, str], None, _T]) -> Generator[tuple[int, int, str], None, _T]:
-    """Run all steps without a pause, so that nothing else changes meanwhile."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        result: _T = end.value
-        return result
-    yield 0, 0, ""  # makes this a generator
+    overlay.unfinished.refuse(overlay.refs.branch(target_id), "merged into")
+    for source in ids:
+        overlay.unfinished.refuse(overlay.refs.find(source), "merged")
+    return (yield from until_taken(
+        lambda: _attempt(overlay, ids, target_id, rules, author, dry_run, wanted, picks, leave_conflicting, objects),
+        target, "merged into",
+    ))  # fmt: skip
 
 
 def _attempt(
@@ -158,6 +134,7 @@ def _attempt(
         workshops = held.enter_context(Workshops(overlay.parts))
         seen, now, merged, unfinished = ours.head, ours, list[tuple[str, int]](), set[str]()
         since, sources = TargetSince(overlay.trees, held), _Sources(overlay, ids, held, wanted, picks)
+        leaving = Leaving(overlay, held, target)
         for source in ids:
             name, theirs = overlay.refs.find(source).name, sources.tree(source)
             base_layer = sources.base_layer(source, [seen, *(layer for _, layer in merged)])
@@ -179,20 +156,27 @@ def _attempt(
                 workshops.forget_merge()
                 continue
             result.how = "merged"
-            if conflicts := outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps]):
+            if conflicts := (
+                leaving.objects(outcome) or outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps])
+            ):
                 result.leave(name, target, conflicts)
                 workshops.forget_merge()
                 continue
-            if now is ours or now.read_only:
+            before = now
+            if now.read_only or outcome.left:
                 now = held.enter_context(overlay.trees.scratch(now))
-            yield from _apply(now, theirs, outcome)
-            yield from _refresh_indexes(now, outcome)
+            yield from apply(now, theirs, outcome)
+            yield from refresh_indexes(now, outcome)
+            if outcome.left and not dry_run:
+                whole = not (wanted or known or rules.way == "beside")
+                yield from leaving.add((source, name), (base.base, before, theirs), now, outcome, whole=whole)
             yield from since.follow(now, outcome.steps)
             result.take(name, (step.path for step in outcome.steps))
             result.said += outcome.said
             result.decided += [(name, decision) for decision in outcome.decided]
             result.marked += [(name, path) for path in outcome.marked]
-            unfinished |= {source} if outcome.unfinished or known else set()
+            result.undecided += [(name, left) for left in leaving.first_of_each(outcome)]
+            unfinished |= {source} if outcome.unfinished or outcome.left or known else set()
             merged.append((source, theirs.head))
         if result.conflicts and not leave_conflicting:
             result.merged, result.left = [], result.merged + result.left
@@ -202,7 +186,9 @@ def _attempt(
             return result
         # Nothing records a merge that git has yet to finish: after `git merge --abort` the target lacks the source's commits.
         merged = [] if wanted or rules.way == "beside" else [one for one in merged if one[0] not in unfinished]
-        return result if overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command) else None
+        also = leaving.storing(now.head, seen)
+        taken = overlay.branches.take_over(target_id, now, seen, "merge", merged, author.pid, author.command, also)
+        return result if taken else None
 
 
 class _Sources:
@@ -301,94 +287,3 @@ def _is_moved_ref(theirs: Tree, pair: EntryPair) -> bool:
     if pair.within is None or not git_database_paths.may_be_ref(pair.path):
         return False
     return origin.has_moved(theirs, pair.within, pair.path.rpartition(b"/")[2], pair.new)
-
-
-def _apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[int, int, str], None, None]:
-    """Apply the steps: first those that add or change, then those that remove, since a directory is removed when it is empty."""
-    transplant = Transplant(tree)
-    coming = sorted((step for step in outcome.steps if step.source is not None), key=lambda step: step.path)
-    going = sorted((step.path for step in outcome.steps if step.source is None), reverse=True)
-    total = len(coming) + len(going)
-    for done, step in enumerate(coming):
-        assert step.source is not None
-        transplant.make_way(step.path, step.source)
-        is_carried = origin.carry(theirs, tree, step.path)  # first: take() need not keep what the lower has there once more
-        transplant.take(step.path, step.source, content=step.content, look=step.look)
-        if not is_carried:
-            origin.carry(theirs, tree, step.path)
-        parent, _, name = step.path.rpartition(b"/")
-        if name == b"index" and parent:
-            checked_out_refs.keep(tree, tree.walk(parent))
-        yield done, total, "applying"
-    for done, path in enumerate(going, len(coming)):
-        transplant.remove(path, only_empty=True)
-        origin.carry(theirs, tree, path)
-        yield done, total, "applying"
-
-
-def _refresh_indexes(tree: Tree, outcome: MergeOutcome) -> Generator[tuple[int, int, str], None, None]:
-    """Note in the index of each merge under way what the tree shows of its files now, so that `git merge --abort` trusts them."""
-    for database in outcome.unfinished:
-        work_tree = work_tree_in(tree, database, (step.path for step in outcome.steps))
-        index = None if work_tree is None else (yield from refreshed(tree, database, work_tree))
-        if index is not None:
-            path = join(database, b"index")
-            Transplant(tree).take(path, tree.walk(path), content=index)
-
-
-def restore_paths(
-    overlay: Overlay, target: str, ref: str | None, wanted: tuple[bytes, ...], author: Author, picks: Picks = ()
-) -> Generator[tuple[int, int, str], None, ListedChanges | None]:
-    """Make some paths of a branch equal to those of *ref*, all of them or none. Return what changed; None: there was nothing
-    to do.
-
-    Args:
-        overlay: The overlay.
-        target: The branch.
-        ref: What has the paths as they were; None for what the branch was made from.
-        wanted: The paths.
-        author: The process that asks.
-        picks: Files of which only some lines are restored.
-    """
-    target_id, source = overlay.refs.branch(target).id, overlay.refs.find(ref).id if ref is not None else None
-    for attempt in range(_ATTEMPTS):
-        steps = _restore_attempt(overlay, target_id, source, wanted, author, picks)
-        done, listed = yield from steps if attempt < _ATTEMPTS - 1 else _at_once(steps)
-        if done:
-            return listed
-    raise Refusal(errno.EBUSY, "target-moves", f"branch {target!r} changes faster than it can be restored", "try again")
-
-
-def _restore_attempt(
-    overlay: Overlay, target_id: str, source: str | None, wanted: tuple[bytes, ...], author: Author, picks: Picks
-) -> Generator[tuple[int, int, str], None, tuple[bool, ListedChanges | None]]:
-    """Return False when the target was changed meanwhile, and what changed."""
-    trees = overlay.trees
-    with ExitStack() as held:
-        ours = held.enter_context(trees.frozen(target_id, readers_follow=False))
-        before = trees.made_from(target_id) if source is None else trees.frozen(source, readers_follow=False)
-        theirs = held.enter_context(before)
-        made = picked.contents(ours, theirs, picks)
-        for path in wanted:
-            if not (_exists(ours, path) or _exists(theirs, path)):
-                raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown(path)} in either state", "name it from the root")
-        outcome = MergeOutcome()
-        for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, times=True):
-            if pair is not None and touches(wanted, pair.path):
-                content, look = made.get(pair.path, (None, None))
-                outcome.steps.append(Step(pair.path, pair.new, content, look))
-            yield len(outcome.steps), 0, "changes"
-        if not outcome.steps:
-            return True, None
-        restored = held.enter_context(trees.scratch(ours))
-        yield from _apply(restored, theirs, outcome)
-        listed = yield from list_changes(overlay.parts, ours, restored, {step.path for step in outcome.steps})
-        return overlay.branches.take_over(target_id, restored, ours.head, "restore", (), author.pid, author.command), listed
-
-
-def _exists(tree: Tree, path: bytes) -> bool:
-    try:
-        tree.walk(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True

@@ -19,12 +19,14 @@ from agentfsd.core.tree_diff import EntryPair
 from agentfsd.core.whole_contents import content_of
 from agentfsd.history import renames, text_merge
 from agentfsd.history.git_file_rules import git_favor, is_in_git
-from agentfsd.history.merge_records import MergeDecision, MergeOutcome, PathConflict, Rules, Step
+from agentfsd.history.merge_records import LeftOpen, MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.objects import Objects
 from agentfsd.history.paths import shown
 from agentfsd.repositories.commits import NEW_NAMES, Clash
 from agentfsd.repositories.merge_attributes import BY_LINES, FileRule
 from agentfsd.repositories.reading import at
+
+_WITH_MARKERS = ("content", "add/add", "rename/add")  # kinds of conflicts between commits of which git leaves markers
 
 
 class PathMerger:
@@ -47,6 +49,7 @@ class PathMerger:
         self._their_moves: dict[bytes, bytes] = {}
         self._old_names: dict[bytes, list[bytes]] = {}  # of paths that the other side changed, by new name
         self._decided: set[bytes] = set()
+        self._places: dict[bytes, tuple[bytes, bytes, bytes]] = {}  # of renamed files: in the base, ours and theirs
         self.file_rules: dict[bytes, FileRule] = {}
         self.outcome = MergeOutcome()
 
@@ -54,12 +57,14 @@ class PathMerger:
 
     def add_settled(self, settled: Iterable[Clash]) -> None:
         """Note which conflicts between commits were decided, and which files got markers."""
-        for path, kind, _ in settled:
+        for path, kind, message in settled:
             if self._rules.favor and kind in NEW_NAMES:
                 self.outcome.decided.append(MergeDecision(path, kind, ""))
             elif self._rules.favor:
                 self._note_decision(path, kind)
-            elif kind in ("content", "add/add", "rename/add"):
+            elif self._rules.leave:
+                self.outcome.left.append(LeftOpen(path, kind, message, (path,) * 3, kind in _WITH_MARKERS, by_git=True))
+            elif kind in _WITH_MARKERS:
                 self.outcome.marked.append(path)
 
     def excerpt(self, path: bytes, trees: tuple[Tree, Tree, Tree]) -> tuple[str, str]:
@@ -187,10 +192,13 @@ class PathMerger:
             if here not in (was, there) and there != was:
                 clashes.append(name)
                 chosen[name] = there if self._rules.favor == "theirs" else here
-        if clashes and not self._rules.favor:
-            self.outcome.conflicts.append(PathConflict(path, "attributes", f"both sides changed {', '.join(clashes)}"))
+        text = f"both sides changed {', '.join(clashes)}"
+        if clashes and not self._rules.favor and not self._rules.leave:
+            self.outcome.conflicts.append(PathConflict(path, "attributes", text))
             return
-        if clashes:
+        if clashes and not self._rules.favor:
+            self._leave(path, "attributes", text)
+        elif clashes:
             self._note_decision(path, "attributes")
         if source is not ours or content is not None or chosen != {name: getattr(our_attributes, name) for name in chosen}:
             times = attributes_of(source) if content is None else our_attributes._replace(mtime_ns=time.time_ns())
@@ -247,7 +255,7 @@ class PathMerger:
         if new not in self._committed and not favor:
             sides = self._names[::-1] if by_them else self._names
             text = f"renamed from {shown(path)} in {sides[0]}, deleted in {sides[1]}"
-            self.outcome.conflicts.append(PathConflict(new, "rename/delete", text))
+            self._conflict(new, "rename/delete", text)
             return
         self.outcome.steps += [Step(new, theirs)] if by_them else []
         if new not in self._committed:
@@ -255,6 +263,7 @@ class PathMerger:
 
     def _move(self, path: bytes, base: Inode | None, ours: Inode, theirs: Inode, new: bytes, *, by_them: bool) -> None:
         before = len(self.outcome.steps)
+        self._places[new] = (path, path if by_them else new, new if by_them or self._their_moves.get(path) == new else path)
         self._decide_both(new, base, ours, theirs)
         if by_them:
             if len(self.outcome.steps) == before:
@@ -266,12 +275,20 @@ class PathMerger:
     def _conflict(self, path: bytes, kind: str, message: str, *theirs: Step, excerpt: tuple[str, str] = ("", "")) -> None:
         """Record a conflict, or decide it by the rules. *theirs*: the steps to take if their side wins."""
         favor = self._rules.favor or git_favor(path)
+        if favor not in ("ours", "theirs") and self._rules.leave:
+            self._leave(path, kind, message, *theirs)
+            return
         if favor not in ("ours", "theirs"):
             self.outcome.conflicts.append(PathConflict(path, kind, message, excerpt))
             return
         self._note_decision(path, kind)
         if favor == "theirs":
             self.outcome.steps += theirs
+
+    def _leave(self, path: bytes, kind: str, message: str, *theirs: Step, marked: bool = False) -> None:
+        """Leave a conflict in our side, at each path that it is about."""
+        for place in dict.fromkeys((path, *(step.path for step in theirs))):
+            self.outcome.left.append(LeftOpen(place, kind, message, self._places.get(place, (place,) * 3), marked))
 
     def _note_decision(self, path: bytes, kind: str) -> None:
         if self._rules.favor:
@@ -300,6 +317,9 @@ class PathMerger:
         )
         if favor:
             merged = text_merge.merge_lines(self._objects, sides, favor)
+        elif self._rules.leave and not is_in_git(path, ours, theirs):
+            self._leave(path, kind, message, marked=True)
+            return text_merge.merge_with_markers(self._objects, sides, self._names, text_merge.BASE)
         elif self._rules.markers and not is_in_git(path, ours, theirs):
             self.outcome.marked.append(path)
             return text_merge.merge_with_markers(self._objects, sides, self._names)

@@ -1,5 +1,6 @@
 """Three-way merge of texts by lines, with libgit2. It must never know where the texts come from."""
 
+import re
 import secrets
 
 from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
@@ -7,6 +8,7 @@ from pygit2.enums import FileMode, MergeFavor, MergeFileFlag, MergeFlag
 from agentfsd.history.objects import Objects
 
 TEXT_BYTES = 4 << 20  # larger texts are not merged: all requests would wait while libgit2 does it
+BASE = "base"  # what markers call the common state
 _SHOWN = 80  # characters of a line in an excerpt
 
 _FAVORS = {"": MergeFavor.NORMAL, "ours": MergeFavor.OURS, "theirs": MergeFavor.THEIRS, "union": MergeFavor.UNION}
@@ -36,11 +38,23 @@ def merge_lines(objects: Objects, sides: Sides, favor: str) -> bytes | None:
     return _merge(objects, sides, favor, "file", MergeFileFlag.DEFAULT)
 
 
-def merge_with_markers(objects: Objects, sides: Sides, names: tuple[str, str]) -> bytes:
-    """Merge texts. Lines that both sides changed are put between markers with the *names* of ours and theirs."""
-    merged, token = _with_token(objects, sides)
-    ours, theirs = (name.encode() for name in names)
-    return merged.replace(b"<<<<<<< " + token, b"<<<<<<< " + ours).replace(b">>>>>>> " + token, b">>>>>>> " + theirs)
+def merge_with_markers(objects: Objects, sides: Sides, names: tuple[str, str], base: str = "") -> bytes:
+    """Merge texts. Lines that both sides changed are put between markers with the *names* of ours and theirs.
+
+    With *base*, a name for the common state, its lines are between them (git's style diff3).
+    """
+    style = MergeFileFlag.STYLE_DIFF3 if base else MergeFileFlag.DEFAULT
+    merged, token = _with_token(objects, sides, style)
+    for marker, name in ((b"<<<<<<< ", names[0]), (b">>>>>>> ", names[1]), (b"||||||| ", base)):
+        merged = merged.replace(marker + token, marker + name.encode())
+    return merged
+
+
+def has_markers(text: bytes, names: tuple[str, str]) -> bool:
+    """Tell whether a text has conflict markers with the *names* of ours and theirs, or with the commits that git names."""
+    ours, theirs = (re.escape(name.encode()) for name in names)
+    shown = rb"(?:%s|%s|%s|[0-9a-f]{7,64})(?::[^\n]*)?" % (ours, theirs, BASE.encode())
+    return re.search(rb"^(?:<{7,}|>{7,}|\|{7,}) %s\r?$" % shown, text, re.MULTILINE) is not None
 
 
 def first_clash(objects: Objects, sides: Sides) -> tuple[str, str]:
@@ -54,10 +68,12 @@ def first_clash(objects: Objects, sides: Sides) -> tuple[str, str]:
     return _first_line(ours), _first_line(theirs)
 
 
-def _with_token(objects: Objects, sides: Sides) -> tuple[bytes, bytes]:
+def _with_token(
+    objects: Objects, sides: Sides, style: MergeFileFlag = MergeFileFlag.DEFAULT
+) -> tuple[bytes, bytes]:  # fmt: skip
     """Return the text merged with markers, and the random word in its markers, which is in none of the texts."""
     token = secrets.token_hex(16)
-    merged = _merge(objects, sides, "", token, MergeFileFlag.ACCEPT_CONFLICTS)
+    merged = _merge(objects, sides, "", token, MergeFileFlag.ACCEPT_CONFLICTS | style)
     assert merged is not None
     return merged, token.encode()
 

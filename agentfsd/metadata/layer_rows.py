@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 
 from agentfsd.domain_errors import Refusal
+from agentfsd.metadata import conflict_rows
 from agentfsd.metadata.row_store import GARBAGE, Store
 from agentfsd.metadata.rows import WHITEOUT, BranchRow, SnapshotRow, UndoRow, is_whiteout
 
@@ -252,6 +253,7 @@ def merge_down(store: Store, layer: int, child: int) -> list[int]:
     db.execute("DELETE FROM layer WHERE id = ?", (layer,))
     db.execute("UPDATE OR IGNORE merged SET layer = ? WHERE layer = ?", (child, layer))
     db.execute("DELETE FROM merged WHERE layer = ?", (layer,))
+    conflict_rows.merge_down(store, layer, child)
     db.execute("DELETE FROM merged WHERE other = ?", (layer,))  # that state is no more: what is above it holds more
     return dropped
 

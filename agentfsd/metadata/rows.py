@@ -95,6 +95,15 @@ class OriginRow(NamedTuple):
     base: int
 
 
+class UnfinishedRow(NamedTuple):
+    """A merge that left conflicts in its target, likewise."""
+
+    id: int
+    layer: int
+    before: int
+    record: bytes
+
+
 class StepRow(NamedTuple):
     """A step of an agent's session, likewise."""
 

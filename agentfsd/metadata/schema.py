@@ -3,7 +3,7 @@
 The DDL says what is stored; code that disagrees with it is wrong. It needs SQLite 3.31 or newer.
 """
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 DDL = """
 -- Values of the whole state directory, by key:
@@ -26,7 +26,7 @@ CREATE TABLE fact (
 
 -- Numbers that are never used twice. Every number below `reserved` may have been handed out.
 CREATE TABLE counter (
-    name      TEXT PRIMARY KEY,     -- inode, object, layer, deed, run or step
+    name      TEXT PRIMARY KEY,     -- inode, object, layer, deed, run, step or merge
     reserved  INTEGER NOT NULL
 ) WITHOUT ROWID;
 
@@ -108,6 +108,24 @@ CREATE TABLE step (
     restores    INTEGER NOT NULL,   -- id of the branch's last undoable restore at that time; 0 for none
     replaced    INTEGER NOT NULL    -- 1: a restore or an undo had replaced the branch's files since the session's step before
 );
+
+-- A merge that left conflicts in its target. A branch, or a snapshot, is in it if `layer` is in its chain and no `decision` there
+-- finishes it. So undo, restore and branches made from that state need nothing of their own.
+CREATE TABLE unfinished (
+    id      INTEGER PRIMARY KEY,
+    layer   INTEGER NOT NULL,       -- the layer that the merge made
+    before  INTEGER NOT NULL,       -- the target's sealed layer before the merge
+    record  BLOB NOT NULL           -- JSON: sources, conflicts and the layers with their versions; see core/unfinished_merges.py
+);
+
+-- What was decided about a path of such a merge. The row of the greatest layer in the chain counts.
+CREATE TABLE decision (
+    merge  INTEGER NOT NULL,
+    path   BLOB NOT NULL,           -- '/': the merge itself
+    layer  INTEGER NOT NULL,
+    how    TEXT NOT NULL,           -- ours, theirs, edited or marked; for '/' finished
+    PRIMARY KEY (merge, path, layer)
+) WITHOUT ROWID;
 
 -- Contents in the backstore. Owned by the layer in which they were made; only a head's objects are written.
 CREATE TABLE object (
@@ -243,5 +261,14 @@ CREATE TABLE IF NOT EXISTS step (
     call INTEGER NOT NULL, key TEXT NOT NULL, title TEXT NOT NULL, created_ns INTEGER NOT NULL, snapshot TEXT NOT NULL,
     restores INTEGER NOT NULL, replaced INTEGER NOT NULL
 );
+""",
+    # An older daemon would commit files with conflict markers: it must refuse the state.
+    8: """
+CREATE TABLE IF NOT EXISTS unfinished (
+    id INTEGER PRIMARY KEY, layer INTEGER NOT NULL, before INTEGER NOT NULL, record BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS decision (
+    merge INTEGER NOT NULL, path BLOB NOT NULL, layer INTEGER NOT NULL, how TEXT NOT NULL, PRIMARY KEY (merge, path, layer)
+) WITHOUT ROWID;
 """,
 }

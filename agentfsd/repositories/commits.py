@@ -203,13 +203,16 @@ class Commits:
         lines += [author or b"author " + who + b" " + now, b"committer " + who + b" " + now, b"", message]
         return self.write(b"commit", b"\n".join(lines))
 
-    def merge(self, ours: bytes, theirs: bytes, names: tuple[str, str], *, unrelated: bool = False) -> MergedTrees:
+    def merge(
+        self, ours: bytes, theirs: bytes, names: tuple[str, str], *, unrelated: bool = False, with_base: bool = False
+    ) -> MergedTrees:
         """Merge two commits as `git merge` does.
 
         Args:
             ours: A commit.
             theirs: The commit to merge into it.
             names: The names of both sides, for conflict markers.
+            with_base: Put the common state between the conflict markers, too.
             unrelated: Also merge commits without a common ancestor.
 
         Raises:
@@ -219,8 +222,9 @@ class Commits:
         labels = [self._label(name, commit) for name, commit in zip(names, (ours, theirs), strict=True)]
         try:
             more = ["--allow-unrelated-histories"] if unrelated else []
+            style = ["-c", "merge.conflictStyle=diff3"] if with_base else []
             said, code = self._workshop.ask(
-                "merge-tree", "--write-tree", "-z", "--messages", *more, *labels, good=(0, 1), in_tree=True
+                *style, "merge-tree", "--write-tree", "-z", "--messages", *more, *labels, good=(0, 1), in_tree=True
             )
         except GitFailed as exc:
             if "unrelated histories" in str(exc):

@@ -24,6 +24,7 @@ class _IndexEntry(NamedTuple):
     path: bytes
     entry: Entry
     is_unknown: bool  # stage 0, and nothing is noted of the file
+    is_conflict: bool
 
 
 def refreshed(tree: Tree, database: bytes, work_tree: bytes) -> Generator[tuple[int, int, str], None, bytes | None]:
@@ -60,6 +61,14 @@ def refreshed(tree: Tree, database: bytes, work_tree: bytes) -> Generator[tuple[
     return bytes(index)
 
 
+def unmerged_in(index: bytes, id_size: int) -> set[bytes]:
+    """Return the paths that an index has as conflicts; none if git has not written it. *id_size*: of an object id, in bytes."""
+    try:
+        return {found.path for found in _entries(index, id_size) if found.is_conflict} if index[:4] == b"DIRC" else set()
+    except (struct.error, ValueError, IndexError):
+        return set()
+
+
 def _note(index: bytearray, start: int, inode: Inode) -> None:
     shown, mode = inode_stat.attributes(inode), _NOTES.unpack_from(index, start)[6]
     ctime, mtime = divmod(shown.ctime_ns, 10**9), divmod(shown.mtime_ns, 10**9)
@@ -83,7 +92,7 @@ def _entries(index: bytes, id_size: int) -> Iterator[_IndexEntry]:
         path = (path if version == 4 else b"") + index[at:end]
         at = end + 1 if version == 4 else start + (end - start + 8) // 8 * 8
         is_unknown = not flags & (_STAGE | _EXTENDED) and not any(noted[:4]) and not noted[9]
-        yield _IndexEntry(start, path, Entry(b"%o" % noted[6], oid), is_unknown)
+        yield _IndexEntry(start, path, Entry(b"%o" % noted[6], oid), is_unknown, bool(flags & _STAGE))
 
 
 def _number(index: bytes, at: int) -> tuple[int, int]:

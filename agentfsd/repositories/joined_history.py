@@ -23,6 +23,7 @@ class Manner:
         favor: The side that wins a conflict, as for files; "" for neither.
         markers: Write conflict markers instead of reporting conflicts.
         whole_files: A file that both sides changed is a conflict, whichever lines they changed.
+        with_base: Put the common state between the markers, too.
         only_forward: Histories that have diverged are a conflict.
     """
 
@@ -31,6 +32,7 @@ class Manner:
     favor: str = ""
     markers: bool = False
     whole_files: bool = False
+    with_base: bool = False
     only_forward: bool = False
 
 

@@ -232,7 +232,7 @@ class Joiner:
             self._refuse_parted(self._ours.branch, mine, his)
             return
         try:
-            merged = self._commits.merge(mine, his, manner.names)
+            merged = self._commits.merge(mine, his, manner.names, with_base=manner.with_base)
         except Unrelated:
             joined.parted = True
             joined.said.append(

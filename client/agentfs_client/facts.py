@@ -52,7 +52,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     the time of the last change in the branch, 0 if it is not known, and ``committed_ns`` that of its last commit into the real
     directory, 0 if there was none. ``worktree`` is git's directory of the linked worktree that the branch is, or "". ``overlaps``
     is the number of paths that other branches have changed, too, and ``conflicts`` how many of them would conflict in a merge;
-    both are 0 for bound processes.
+    both are 0 for bound processes. ``merging`` names the sources of a merge that left conflicts in it and is not finished, and
+    ``undecided`` is the number of these conflicts that are not settled.
     """
 
     name: str
@@ -71,6 +72,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     worktree: str = ""
     overlaps: int = 0
     conflicts: int = 0
+    merging: list[str] = []
+    undecided: int = 0
 
 
 class PathOverlap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

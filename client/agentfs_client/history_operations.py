@@ -19,19 +19,55 @@ class HistoryOperations:
     @operation
     def merge(
         self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
-        whole_files: bool = False, markers: bool = False, leave_conflicting: bool = False, dry_run: bool = False,
-        hooks: bool = False, internal: bool = False, histories: Literal["merge", "rebase", "squash", "beside"] = "merge",
+        whole_files: bool = False, markers: bool = False, leave_conflicting: bool = False, conflicts: bool = False,
+        dry_run: bool = False, hooks: bool = False, internal: bool = False, histories: Literal["merge", "rebase", "squash", "beside"] = "merge",
         paths: Sequence[str | bytes] = (), picked: Sequence[wire.PickedFile] = (), on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
         """Merge refs into a branch in the given order. If the reply has conflicts, nothing has changed, or with
-        *leave_conflicting* only the sources without conflicts were merged. See wire.Merge.
+        *leave_conflicting* only the sources without conflicts were merged. With *conflicts*, they are left in the branch: see
+        conflicts(). See wire.Merge.
         """
         request = wire.Merge(
             sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers,
-            leave_conflicting=leave_conflicting, dry_run=dry_run, histories=histories, hooks=hooks, internal=internal,
+            leave_conflicting=leave_conflicting, conflicts=conflicts, dry_run=dry_run, histories=histories, hooks=hooks, internal=internal,
             raw_paths=raw_paths(paths), picked=list(picked), progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
+
+    @operation
+    def conflicts(self, branch: str | None = None) -> Question[wire.ConflictsReply]:
+        """Return the conflicts that a merge has left in a branch, decided or not. See wire.ConflictList."""
+        return ask(wire.ConflictList(branch=branch), wire.ConflictsReply)
+
+    @operation
+    def conflict_version(
+        self, path: str | bytes, side: Literal["base", "ours", "theirs", "now"], branch: str | None = None, *, offset: int = 0,
+        size: int = wire.MAX_DATA_BYTES,
+    ) -> Question[wire.ConflictVersionReply]:  # fmt: skip
+        """Return one version of a path with a conflict; of a file, *size* bytes of its content, from *offset* on."""
+        (raw,) = raw_paths([path])
+        return ask(
+            wire.ConflictShow(branch=branch, raw_path=raw, side=side, offset=offset, size=size), wire.ConflictVersionReply
+        )  # fmt: skip
+
+    @operation
+    def resolve(
+        self, paths: Sequence[str | bytes], how: Literal["ours", "theirs", "edited", "marked"], branch: str | None = None, *,
+        content: bytes | None = None, seen: str = "", on_progress: OnProgress | None = None,
+    ) -> Question[wire.ConflictsReply]:  # fmt: skip
+        """Decide conflicts that a merge has left in a branch, all of them or none. See wire.ConflictResolve."""
+        request = wire.ConflictResolve(
+            branch=branch, raw_paths=raw_paths(paths), how=how, content=content, seen=seen, progress=on_progress is not None
+        )
+        return ask(request, wire.ConflictsReply, on_progress=on_progress)
+
+    @operation
+    def end_merge(
+        self, branch: str | None = None, *, abort: bool = False, force: bool = False, on_progress: OnProgress | None = None
+    ) -> Question[wire.ConflictsReply]:
+        """Finish a merge that has left conflicts in a branch, or take it back with *abort*. See wire.MergeEnd."""
+        request = wire.MergeEnd(branch=branch, abort=abort, force=force, progress=on_progress is not None)
+        return ask(request, wire.ConflictsReply, on_progress=on_progress)
 
     @operation
     def commit(

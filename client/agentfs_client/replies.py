@@ -29,6 +29,7 @@ from agentfs_client.facts import (
 )
 from agentfs_client.message import Reply
 from agentfs_client.observed import AgentActivity, KernelConnection, OperationLoad, PendingCommit, ProcessLoad, SlowRequest
+from agentfs_client.wire_conflicts import LeftOpenConflict
 
 
 class HelloOk(Reply, frozen=True, kw_only=True, tag="hello.ok"):
@@ -195,7 +196,8 @@ class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     ``how`` is merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do). ``into`` is
     the branch or directory. ``changed`` lists the changes as a diff of the branch or directory before and after would.
     ``said`` describes in sentences what happened to git histories. ``internal`` counts the changes of git's own files, which
-    ``changed`` includes only if the request asked for them.
+    ``changed`` includes only if the request asked for them. ``undecided`` are the conflicts that were left in the target, if the
+    request said ``conflicts``.
     """
 
     how: str
@@ -207,6 +209,7 @@ class MergeReply(Reply, frozen=True, kw_only=True, tag="merge.ok"):
     decided: list[Decision] = []
     said: list[str] = []
     internal: int = 0
+    undecided: list[LeftOpenConflict] = []
 
 
 class UndoLogReply(Reply, frozen=True, kw_only=True, tag="deeds"):

@@ -20,6 +20,7 @@ from agentfs_client.message import Request as Request
 from agentfs_client.observed import *  # noqa: F403
 from agentfs_client.replies import *  # noqa: F403
 from agentfs_client.requests import *  # noqa: F403
+from agentfs_client.wire_conflicts import *  # noqa: F403
 from agentfs_client.wire_file_replies import *  # noqa: F403
 from agentfs_client.wire_file_requests import *  # noqa: F403
 from agentfs_client.wire_history_requests import *  # noqa: F403

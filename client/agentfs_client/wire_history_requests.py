@@ -112,6 +112,9 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
 
     With ``leave_conflicting``, sources with conflicts are left out, and the others are merged.
 
+    With ``conflicts``, conflicts are left in the target, to be settled there (see ConflictList); until MergeEnd, the target can be
+    neither committed nor merged. A source that changes what an earlier one has left open is left out.
+
     ``favor`` is the side that wins if both changed the same (union: both, line by line); "" makes that a conflict.
     ``whole_files``: two changes to one file are a conflict even if their lines differ. ``markers``: write text conflicts into the
     files. ``histories`` says how to combine git histories that have diverged: by a merge commit, by repeating their commits, as
@@ -128,6 +131,7 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     whole_files: bool = False
     markers: bool = False
     leave_conflicting: bool = False
+    conflicts: bool = False
     dry_run: bool = False
     hooks: bool = False
     histories: Literal["merge", "rebase", "squash", "beside"] = "merge"

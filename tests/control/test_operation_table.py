@@ -22,13 +22,14 @@ FOR_BOUND_PROCESSES = {
     "file.stat", "file.list", "file.count", "file.open", "file.read", "file.create", "file.write", "file.commit", "file.close",
     "file.mkdir", "file.rename", "file.delete", "file.contents", "file.listings",
     "rules.list", "rules.test", "rules.obey", "asks.list", "run.list", "step.take", "step.list", "step.changes",
+    "conflict.list", "conflict.show", "conflict.resolve",
 }  # fmt: skip
 
 
 DONE_ONCE = {  # a client does not repeat these after the daemon has died
-    "asks.answer", "branch.create", "branch.delete", "branch.rename", "commit", "commit.end", "discard", "events", "fd.dup",
+    "asks.answer", "branch.create", "branch.delete", "branch.rename", "commit", "commit.end", "conflict.resolve", "discard", "events", "fd.dup",
     "fd.open", "fd.sync", "file.close", "file.commit", "file.create", "file.delete", "file.mkdir", "file.open", "file.read",
-    "file.rename", "file.write", "gc", "merge", "prune", "restart", "restore", "rules.change", "run.add", "shutdown",
+    "file.rename", "file.write", "gc", "merge", "merge.end", "prune", "restart", "restore", "rules.change", "run.add", "shutdown",
     "snapshot.create", "snapshot.delete", "step.take", "temporary.keep", "undo",
 }  # fmt: skip
 

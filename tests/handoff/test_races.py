@@ -18,8 +18,9 @@ from agentfsd.core.tree import Inode
 from agentfsd.fuse.native.passthrough import PassthroughFiles
 from agentfsd.handoff.descriptor_forwarding import Forwarding, WantedDescriptor
 from agentfsd.handoff.descriptor_mounts import DescriptorMounts
+from agentfsd.history.applying import Author
 from agentfsd.history.merge_records import Rules
-from agentfsd.history.merging import Author, merge_branches
+from agentfsd.history.merging import merge_branches
 from agentfsd.process.kept_descriptors import KeptDescriptors
 from tests.overlays import Opened
 

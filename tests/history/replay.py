@@ -8,8 +8,9 @@ from pathlib import Path
 
 from agentfsd.core import directory_entries
 from agentfsd.core.whole_contents import content_of
+from agentfsd.history.applying import Author
 from agentfsd.history.merge_records import Rules
-from agentfsd.history.merging import Author, Merged, merge_branches
+from agentfsd.history.merging import Merged, merge_branches
 from tests.overlays import OWNER, Opened
 
 Files = dict[bytes, tuple[bytes, bytes]]  # path to (git mode, object id)

@@ -11,8 +11,9 @@ import pytest
 from agentfsd.core import directory_entries, inode_attributes, tree_diff
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.domain_errors import Refusal
+from agentfsd.history.applying import Author
 from agentfsd.history.merge_records import Rules
-from agentfsd.history.merging import Author, merge_branches
+from agentfsd.history.merging import merge_branches
 from tests.history.replay import run
 from tests.history.trees import commit_lower
 from tests.overlays import OWNER, Opened

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import directory_entries
+from agentfsd.history.applying import Author
 from agentfsd.history.merge_records import Rules
-from agentfsd.history.merging import Author, Merged, merge_branches
+from agentfsd.history.merging import Merged, merge_branches
 from tests.overlays import OWNER, Opened
 
 LINES = b"".join(b"line %d\n" % number for number in range(20))

@@ -262,7 +262,8 @@ def test_a_merge_can_be_undone(two: Opened) -> None:
 
 
 def test_a_target_that_is_written_meanwhile_keeps_what_was_written(two: Opened) -> None:
-    from agentfsd.history.merging import Author, merge_branches
+    from agentfsd.history.applying import Author
+    from agentfsd.history.merging import merge_branches
 
     two.write("text", edited(3), "theirs")
     two.write("other", b"mine\n", "ours")

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Tree
 from agentfsd.core.whole_contents import content_of
+from agentfsd.history.applying import Author
 from agentfsd.history.merge_records import Rules, Step
-from agentfsd.history.merging import Author, merge_branches
+from agentfsd.history.merging import merge_branches
 from agentfsd.history.target_changes import TargetChanges
 from tests.history.test_commit_model import overlay
 from tests.history.trees import IN_BRANCH, Op, change, ops

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentfsd.core import directory_entries
+from agentfsd.history.applying import Author
 from agentfsd.history.merge_records import Rules
-from agentfsd.history.merging import Author, restore_paths
+from agentfsd.history.restoring import restore_paths
 from tests.history import trees
 from tests.history.replay import run
 from tests.history.trees import commit_lower

@@ -26,7 +26,7 @@ from agentfsd.control.status_text import plural
 from agentfsd.core.rule_set import ALLOW, RuleSet
 from agentfsd.core.undo_log import UndoStep
 from agentfsd.domain_errors import Refusal, invalid
-from agentfsd.history import merging, paths
+from agentfsd.history import merging, paths, restoring
 from agentfsd.history.merge_records import Rules
 from agentfsd.history.picked import Picks
 
@@ -38,7 +38,9 @@ async def merge(services: Services, request: wire.Merge, context: RequestContext
     """Merge branches or snapshots into a branch."""
     target = services.overlay.refs.branch(request.target or context.branch)
     sources = [services.overlay.refs.find(source).id for source in request.sources]
-    rules = Rules(request.favor, request.whole_files, request.markers, request.histories)
+    rules = Rules(request.favor, request.whole_files, request.markers, request.conflicts, request.histories)
+    if request.conflicts and request.favor:
+        raise invalid("conflicts are decided for a side, or are left in the branch", "leave out one of the two")
     wanted = paths.parse(requested_paths(request))
     picks = requested_picks(request, wanted)
     if wanted and request.histories == "beside":
@@ -75,7 +77,7 @@ async def restore(services: Services, request: wire.Restore, context: RequestCon
         await _check_restored(services, source.id if source else None, branch.id, wanted, context, context.ruled.rules)
     async with services.standing_still(branch.id, context, changes=True):
         if wanted:
-            steps = merging.restore_paths(services.overlay, branch.id, source.id if source else None, wanted, author, picks)
+            steps = restoring.restore_paths(services.overlay, branch.id, source.id if source else None, wanted, author, picks)
             listed = await drive(steps, context)
             if listed is not None:
                 services.tell("restore", branch.id, author.pid, name=source.name if source is not None else "")
