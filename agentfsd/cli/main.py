@@ -7,7 +7,10 @@ from agentfsd.cli.command_base import Group, HelpSection
 
 _SECTIONS = (  # as `agentfsd --help` shows them; each command is in the module commands/cmd_NAME.py, which its first use imports
     HelpSection("Start", ("run", "shell", "mount", "umount", "doctor")),
-    HelpSection("Branches", ("branch", "worktree", "bind", "unbind", "bindings", "merge", "commit", "export", "import")),
+    HelpSection(
+        "Branches",
+        ("branch", "worktree", "bind", "unbind", "bindings", "merge", "conflicts", "resolve", "commit", "export", "import"),
+    ),
     HelpSection("Agents", ("agent", "hook", "mcp", "rewind")),
     HelpSection("History", ("snapshot", "log", "restore", "undo", "discard", "prune", "gc")),
     HelpSection("Looking", ("status", "diff", "compare", "watch", "top", "audit", "ui")),

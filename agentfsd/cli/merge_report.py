@@ -11,7 +11,7 @@ from agentfsd.cli.output import printing
 IGNORED = "ignored"  # the kind of decision about files that git ignores
 EXECUTED = "executed"  # the kind of conflict that only --hooks decides
 IN_GIT = {"repository", "locked"}  # what only git or a person settles: the message says how
-_NO_FILES = {*IN_GIT, "under-way", "history", "picked"}  # of which neither side's files decide
+_NO_FILES = {*IN_GIT, "under-way", "history", "picked", "undecided"}  # of which neither side's files decide
 _SHOWN = 10  # paths of one kind that are named
 
 
@@ -172,11 +172,13 @@ def _commands(conflicts: list[wire.Conflict], source: str, into: str, command: s
     if any(conflict.kind == EXECUTED for conflict in conflicts):
         yield f"take:   {again} --hooks     (files that run on your side)"
     kinds = {conflict.kind for conflict in conflicts}
-    if not kinds & {*IN_GIT, "history"} and not kinds <= {"type", EXECUTED}:
+    if not kinds & {*IN_GIT, "history"} and not kinds <= {"type", EXECUTED, "undecided"}:
         yield f"decide: {again} --ours      ({into} wins)"
         yield f"        {again} --theirs    ({source} wins)"
     if not kinds & IN_GIT and "history" in kinds:
         yield f"decide: {again}             (a merge commit)"
         yield f"        {again} --squash    (one commit)"
+    if kinds - {*_NO_FILES, EXECUTED, "undecided"}:
+        yield f"        {again} --conflicts (all of {source}; settle them in {into})"
     if not kinds & IN_GIT and any(conflict.ours or conflict.theirs for conflict in conflicts):
         yield f"        {again} --markers   (both, between markers, in {into})"

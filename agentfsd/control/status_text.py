@@ -123,11 +123,19 @@ def _pending(reply: "wire.StatusReply") -> list[str]:
             f"a commit of {commit.branch or 'a branch'} ({plural(commit.paths, 'path')}) was interrupted while {commit.phase}: "
             "`agentfsd commit --resume` finishes it, --abort takes it back"
         )
+    lines += [merging(branch) for branch in reply.branches if branch.merging]
     if resources.get("garbage_objects"):
         lines.append(f"{plural(resources['garbage_objects'], 'file')} to be freed")
     if resources.get("notifications"):
         lines.append(f"{plural(resources['notifications'], 'notification')} that the kernel has not taken")
     return lines
+
+
+def merging(branch: "wire.Branch") -> str:
+    """Describe the unfinished merge of a branch, and the command that tells more."""
+    left = f"{plural(branch.undecided, 'conflict')} undecided" if branch.undecided else "all conflicts are settled"
+    what = f"the merge of {', '.join(branch.merging)} into {branch.name} is not finished"
+    return f"{what} ({left}): `agentfsd conflicts {branch.name}`"
 
 
 def _slow(reply: "wire.StatusReply", now_ns: int) -> str:

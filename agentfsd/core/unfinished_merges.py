@@ -73,7 +73,7 @@ class UnfinishedMerges:
             hint = f"name a snapshot from before that merge, or make a branch of this one and settle it there: {row.name}"
         else:
             hint = (
-                f"`agentfsd conflicts {row.name}` lists its conflicts; `agentfsd merge --continue {row.name}` finishes the merge, "
+                f"`agentfsd conflicts {row.name}` lists what is left; `agentfsd merge --continue {row.name}` finishes the merge, "
                 "--abort takes it back"
             )
         raise Refusal(

@@ -1,6 +1,6 @@
 """Collects what a merge leaves open in its target, with the versions of both sides and of the common state."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
 
 from agentfsd.core import copyup
@@ -41,17 +41,10 @@ class Leaving:
             if any(is_below(path, other) or (is_below(other, path) and path) for other in self._open)
         ]
 
-    def first_of_each(self, outcome: MergeOutcome) -> Iterator[LeftOpen]:
-        """Yield the conflicts that a source leaves open, the first one of each path, and note them."""
-        for left in outcome.left:
-            if left.path not in self._open:
-                self._open.add(left.path)
-                yield left
-
     def add(
         self, source: tuple[str, str], sides: tuple[Tree, Tree, Tree], now: Tree, outcome: MergeOutcome, *, whole: bool
-    ) -> Generator[Progress, None, None]:  # fmt: skip
-        """Note what a source leaves open.
+    ) -> Generator[Progress, None, list[tuple[str, LeftOpen]]]:  # fmt: skip
+        """Note what a source leaves open, and return it with the source's name: the first conflict of each path.
 
         Args:
             source: Its id and name.
@@ -61,6 +54,9 @@ class Leaving:
             whole: All of the source was merged.
         """
         firsts = list({left.path: left for left in reversed(outcome.left)}.values())[::-1]
+        if not firsts:
+            return []
+        self._open |= {left.path for left in firsts}
         layers = []
         for number, tree in enumerate(sides):
             layers.append((yield from self._kept(tree, [left.at[number] for left in firsts])))
@@ -72,11 +68,11 @@ class Leaving:
         base, ours, theirs = layers
         self._sources.append(LeftSource(*source, sides[2].head, base, ours, theirs, whole, databases))
         for left in firsts:
-            near = [(tree, database) for database, tree in places if tree is not None and is_below(left.path, tree)]
-            tree, database = max(near, key=lambda place: len(place[0]), default=(b"", None)) if left.by_git else (b"", None)
+            database, work_tree = _place(left, places) if left.by_git else (None, b"")
             self._conflicts.append(
-                LeftConflict(left.path, left.kind, left.message, number, *left.at, left.marked, database, tree)
+                LeftConflict(left.path, left.kind, left.message, number, *left.at, left.marked, database, work_tree)
             )  # fmt: skip
+        return [(source[1], left) for left in firsts]
 
     def _kept(self, tree: Tree, paths: list[bytes]) -> Generator[Progress, None, int]:
         """Return a layer that shows *paths* as *tree* does, also when the lower has changed."""
@@ -105,3 +101,9 @@ class Leaving:
 
 def _may_change(inode: Inode) -> bool:
     return inode.lower_path is not None and not inode.has_own_data
+
+
+def _place(left: LeftOpen, places: Iterable[tuple[bytes, bytes | None]]) -> tuple[bytes | None, bytes]:
+    """Return the database that has a path in its index, and its work tree. *places*: the databases that may have it."""
+    near = [(database, tree) for database, tree in places if tree is not None and is_below(left.path, tree)]
+    return max(near, key=lambda place: len(place[1]), default=(None, b""))

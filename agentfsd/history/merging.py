@@ -15,7 +15,7 @@ from agentfsd.history.applying import Author, apply, refresh_indexes, until_take
 from agentfsd.history.leaving import Leaving
 from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import merge, moved_refs
-from agentfsd.history.merge_records import LeftOpen, MergeDecision, PathConflict, Rules
+from agentfsd.history.merge_records import LeftOpen, MergeDecision, MergeOutcome, PathConflict, Rules
 from agentfsd.history.picked import Picks
 from agentfsd.history.source_changes import SourceChanges
 from agentfsd.history.target_changes import TargetSince
@@ -56,6 +56,13 @@ class Merged:
         self.merged.append(source)
         for path in dict.fromkeys(paths):
             self.sources.setdefault(path, []).append(source)
+
+    def add(self, source: str, outcome: MergeOutcome) -> None:
+        """Note that *source* was merged."""
+        self.take(source, (step.path for step in outcome.steps))
+        self.said += outcome.said
+        self.decided += [(source, decision) for decision in outcome.decided]
+        self.marked += [(source, path) for path in outcome.marked]
 
     def leave(self, source: str, target: str, conflicts: Iterable[PathConflict]) -> None:
         """Note that *source* was not merged."""
@@ -152,7 +159,7 @@ def _attempt(
             changes = sources.changes(source, base.base)
             workshops.meanwhile = sources.ahead(source, base_layer, base.base, [seen, *(layer for _, layer in merged)])
             outcome = yield from merge(workshops, overlay.parts, base, changes, rules, wanted, (target, name))
-            if known and not (outcome.steps or outcome.conflicts):
+            if known and not (outcome.steps or outcome.conflicts or outcome.left):
                 workshops.forget_merge()
                 continue
             result.how = "merged"
@@ -167,15 +174,10 @@ def _attempt(
                 now = held.enter_context(overlay.trees.scratch(now))
             yield from apply(now, theirs, outcome)
             yield from refresh_indexes(now, outcome)
-            if outcome.left and not dry_run:
-                whole = not (wanted or known or rules.way == "beside")
-                yield from leaving.add((source, name), (base.base, before, theirs), now, outcome, whole=whole)
+            whole = not (wanted or known or rules.way == "beside")
+            result.undecided += yield from leaving.add((source, name), (base.base, before, theirs), now, outcome, whole=whole)
             yield from since.follow(now, outcome.steps)
-            result.take(name, (step.path for step in outcome.steps))
-            result.said += outcome.said
-            result.decided += [(name, decision) for decision in outcome.decided]
-            result.marked += [(name, path) for path in outcome.marked]
-            result.undecided += [(name, left) for left in leaving.first_of_each(outcome)]
+            result.add(name, outcome)
             unfinished |= {source} if outcome.unfinished or outcome.left or known else set()
             merged.append((source, theirs.head))
         if result.conflicts and not leave_conflicting:

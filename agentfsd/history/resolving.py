@@ -162,8 +162,9 @@ def resolve(
         edited: What the only path gets.
 
     Raises:
-        Refusal: ``no-unfinished-merge``; ``conflict-changed`` if the file is not what was edited any more; ``no-such-conflict`` for a path without a conflict; ``markers`` for a file that has
-            conflict markers; ``not-a-directory`` if a path of theirs needs a directory where the branch has a file.
+        Refusal: ``no-unfinished-merge``; ``conflict-changed`` if the file is not what was edited any more; ``no-such-conflict``
+            for a path without a conflict; ``markers`` for a file that has conflict markers; ``not-a-directory`` if a path of
+            theirs needs a directory where the branch has a file.
     """
     branch = overlay.refs.branch(target)
     return (yield from until_taken(
@@ -248,7 +249,7 @@ def _take_side(
     with ExitStack() as held:
         layers = (source.base, source.ours, source.theirs)
         versions = tuple(held.enter_context(overlay.trees.kept(layer)) for layer in layers)
-        steps = []
+        steps = list[Step]()
         for conflict in conflicts:
             step = _step(now, versions, conflict, how)
             _check_above(now, step, {one.path for one in steps})

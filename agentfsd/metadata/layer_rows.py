@@ -39,8 +39,9 @@ def chain(store: Store, layer: int) -> tuple[int, ...]:
 
 def is_empty(store: Store, layer: int) -> bool:
     row = store.db.execute(
-        "SELECT EXISTS (SELECT 1 FROM inode WHERE layer = ?) OR EXISTS (SELECT 1 FROM dentry WHERE layer = ?)",
-        (layer, layer),
+        "SELECT EXISTS (SELECT 1 FROM inode WHERE layer = ?) OR EXISTS (SELECT 1 FROM dentry WHERE layer = ?)"
+        " OR EXISTS (SELECT 1 FROM decision WHERE layer = ?)",
+        (layer, layer, layer),
     ).fetchone()
     return not row[0]
 

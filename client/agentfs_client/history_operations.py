@@ -20,7 +20,8 @@ class HistoryOperations:
     def merge(
         self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
         whole_files: bool = False, markers: bool = False, leave_conflicting: bool = False, conflicts: bool = False,
-        dry_run: bool = False, hooks: bool = False, internal: bool = False, histories: Literal["merge", "rebase", "squash", "beside"] = "merge",
+        dry_run: bool = False, hooks: bool = False, internal: bool = False,
+        histories: Literal["merge", "rebase", "squash", "beside"] = "merge",
         paths: Sequence[str | bytes] = (), picked: Sequence[wire.PickedFile] = (), on_progress: OnProgress | None = None,
     ) -> Question[wire.MergeReply]:  # fmt: skip
         """Merge refs into a branch in the given order. If the reply has conflicts, nothing has changed, or with
@@ -29,8 +30,8 @@ class HistoryOperations:
         """
         request = wire.Merge(
             sources=list(sources), target=target, favor=favor, whole_files=whole_files, markers=markers,
-            leave_conflicting=leave_conflicting, conflicts=conflicts, dry_run=dry_run, histories=histories, hooks=hooks, internal=internal,
-            raw_paths=raw_paths(paths), picked=list(picked), progress=on_progress is not None,
+            leave_conflicting=leave_conflicting, conflicts=conflicts, dry_run=dry_run, histories=histories, hooks=hooks,
+            internal=internal, raw_paths=raw_paths(paths), picked=list(picked), progress=on_progress is not None,
         )  # fmt: skip
         return ask(request, wire.MergeReply, on_progress=on_progress)
 

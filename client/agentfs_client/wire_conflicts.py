@@ -27,8 +27,8 @@ class ConflictList(Request, frozen=True, kw_only=True, tag="conflict.list"):
 
 
 class ConflictShow(Request, frozen=True, kw_only=True, tag="conflict.show"):
-    """Ask for one version of a path with a conflict: of the common state, of the target before the merge, of the source, or as it is
-    now.
+    """Ask for one version of a path with a conflict: of the common state, of the target before the merge, of the source, or as
+    it is now.
 
     The reply has at most ``size`` bytes of a file's content, from ``offset`` on.
     """
@@ -74,8 +74,8 @@ class ConflictsReply(Reply, frozen=True, kw_only=True, tag="conflicts"):
     """The conflicts that a merge of ``sources`` has left in ``branch``, sorted by path.
 
     ``state`` is none (the branch is in no such merge), unfinished, finished or aborted. In the reply to ConflictResolve,
-    ``resolved`` counts what was decided. In the reply to MergeEnd, ``conflicts`` are what keeps the merge from being finished, and
-    ``changed`` the paths that keep it from being taken back.
+    ``resolved`` counts what was decided. In the reply to MergeEnd, ``conflicts`` are what keeps the merge from being finished,
+    and ``changed`` the paths that keep it from being taken back.
     """
 
     branch: str

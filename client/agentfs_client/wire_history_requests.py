@@ -112,8 +112,8 @@ class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
 
     With ``leave_conflicting``, sources with conflicts are left out, and the others are merged.
 
-    With ``conflicts``, conflicts are left in the target, to be settled there (see ConflictList); until MergeEnd, the target can be
-    neither committed nor merged. A source that changes what an earlier one has left open is left out.
+    With ``conflicts``, conflicts are left in the target, to be settled there (see ConflictList). Until MergeEnd, the target can
+    be neither committed nor merged. A source that changes what an earlier one has left open is left out.
 
     ``favor`` is the side that wins if both changed the same (union: both, line by line); "" makes that a conflict.
     ``whole_files``: two changes to one file are a conflict even if their lines differ. ``markers``: write text conflicts into the

@@ -83,7 +83,8 @@ def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
 def _branch_text(branch: wire.Branch) -> str:
     changes = "changes" if not branch.counted else printing.plural(branch.changed, "change") if branch.changed else "no changes"
     git = "".join(f"; {status_text.in_repository(one.path_bytes, one.sentence)}" for one in branch.repositories)
-    return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{git}"
+    merging = f"; {status_text.merging(branch)}" if branch.merging else ""
+    return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{git}{merging}"
 
 
 def _snapshot_text(snapshot: wire.BranchSnapshot) -> str:

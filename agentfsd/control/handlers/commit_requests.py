@@ -45,6 +45,7 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
     if wanted and request.as_branches:
         raise invalid("git branches have no paths", "leave out the paths, or --as-branches")
     picks = requested_picks(request, wanted)
+    services.overlay.unfinished.refuse(branch, "committed")
     await services.flush(branch.id)
     if parent is None:
         with services.commit_turn.take():

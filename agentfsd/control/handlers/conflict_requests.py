@@ -43,14 +43,18 @@ def _reply(
         branch=name,
         state=state,
         sources=found.names,
-        conflicts=[_wire(one) for one in conflicts if not context.hides(one.conflict.path)] + [
-            wire.LeftOpenConflict(
-                **wire.path_fields(database), kind="under-way", message="git has a merge to finish here: `git commit` does that"
-            )
-            for database in found.under_way
+        conflicts=[
+            *(_wire(one) for one in conflicts if not context.hides(one.conflict.path)),
+            *(_under_way(database) for database in found.under_way),
         ],
         resolved=len(found.resolved),
     )  # fmt: skip
+
+
+def _under_way(database: bytes) -> wire.LeftOpenConflict:
+    message = "git has a merge to finish here: run `git commit` in the branch"
+    shown = wire.path_fields(database)
+    return wire.LeftOpenConflict(path=shown["path"], raw_path=shown.get("raw_path", ""), kind="under-way", message=message)
 
 
 def _wire(state: ConflictState) -> wire.LeftOpenConflict:
