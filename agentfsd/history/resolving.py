@@ -255,7 +255,17 @@ def _take_side(
             _check_above(now, step, {one.path for one in steps})
             steps.append(step)
             yield len(steps), len(conflicts), "settling"
-        yield from apply(made, versions[1] if how == "ours" else versions[2], MergeOutcome(steps))
+        yield from apply(made, versions[1] if how == "ours" else versions[2], MergeOutcome(_needed(now, steps)))
+
+
+def _needed(now: Tree, steps: Sequence[Step]) -> list[Step]:
+    """Leave out the steps that remove what is not there, or is not when a file has taken the place of a directory above it."""
+    files = {step.path for step in steps if step.source is not None and not step.source.is_dir}
+    return [
+        step
+        for step in steps
+        if step.source is not None or (reading.has(now, step.path) and files.isdisjoint(directories_above(step.path)))
+    ]
 
 
 def _step(now: Tree, versions: tuple[Tree, ...], conflict: LeftConflict, how: How) -> Step:

@@ -172,7 +172,8 @@ export interface BindingsReply {
  * the time of the last change in the branch, 0 if it is not known, and `committed_ns` that of its last commit into the real
  * directory, 0 if there was none. `worktree` is git's directory of the linked worktree that the branch is, or "". `overlaps`
  * is the number of paths that other branches have changed, too, and `conflicts` how many of them would conflict in a merge;
- * both are 0 for bound processes.
+ * both are 0 for bound processes. `merging` names the sources of a merge that left conflicts in it and is not finished, and
+ * `undecided` is the number of these conflicts that are not settled.
  */
 export interface Branch {
   name: string;
@@ -191,6 +192,8 @@ export interface Branch {
   worktree: string;
   overlaps: number;
   conflicts: number;
+  merging: string[];
+  undecided: number;
 }
 
 /**
@@ -386,6 +389,79 @@ export interface Conflict {
   against: string[];
   ours: string;
   theirs: string;
+}
+
+/** Ask for the conflicts that a merge has left in a branch, or in a snapshot, and what was decided about them. */
+export interface ConflictList {
+  op: "conflict.list";
+  version?: number;
+  branch?: string | null;
+}
+
+/**
+ * Decide conflicts of a branch, all of them or none. A directory stands for all conflicts below it.
+ *
+ * `how`: ours or theirs takes that side: in a text with markers for the lines that clash, of a conflict of attributes only
+ * these, else all of the file. edited: the file as it is; it must have no conflict markers. marked: the same, whatever is in it.
+ *
+ * `content`, with edited and one path: what the file gets, if its content still has the hash `seen` (SHA-256, in hex).
+ */
+export interface ConflictResolve {
+  op: "conflict.resolve";
+  version?: number;
+  progress?: boolean;
+  branch?: string | null;
+  paths?: string[];
+  raw_paths?: string[];
+  how: "ours" | "theirs" | "edited" | "marked";
+  content?: string | null;
+  seen?: string;
+}
+
+/**
+ * Ask for one version of a path with a conflict: of the common state, of the target before the merge, of the source, or as
+ * it is now.
+ *
+ * The reply has at most `size` bytes of a file's content, from `offset` on.
+ */
+export interface ConflictShow {
+  op: "conflict.show";
+  version?: number;
+  branch?: string | null;
+  path?: string;
+  raw_path?: string;
+  side: "base" | "ours" | "theirs" | "now";
+  offset?: number;
+  size?: number;
+}
+
+/**
+ * A version of a path with a conflict. `kind` is file, directory, symlink, other, or none: it does not exist there.
+ * `data` is a part of a file's content, or the text of a symlink.
+ */
+export interface ConflictVersionReply {
+  op: "conflict.version";
+  kind: string;
+  mode: number;
+  size: number;
+  data: string;
+}
+
+/**
+ * The conflicts that a merge of `sources` has left in `branch`, sorted by path.
+ *
+ * `state` is none (the branch is in no such merge), unfinished, finished or aborted. In the reply to ConflictResolve,
+ * `resolved` counts what was decided. In the reply to MergeEnd, `conflicts` are what keeps the merge from being finished,
+ * and `changed` the paths that keep it from being taken back.
+ */
+export interface ConflictsReply {
+  op: "conflicts";
+  branch: string;
+  state: string;
+  sources: string[];
+  conflicts: LeftOpenConflict[];
+  resolved: number;
+  changed: PathName[];
 }
 
 /**
@@ -656,6 +732,22 @@ export interface KernelConnection {
   io: string;
 }
 
+/**
+ * A conflict that a merge of `source` has left in a branch.
+ *
+ * `kind` is as in Conflict, or under-way: git has a merge to finish in the database `path`. `decided` is ours, theirs,
+ * edited or marked; "" while it is undecided. `markers`: the file got conflict markers.
+ */
+export interface LeftOpenConflict {
+  path: string;
+  raw_path: string;
+  kind: string;
+  message: string;
+  source: string;
+  decided: string;
+  markers: boolean;
+}
+
 export interface Log {
   op: "log";
   version?: number;
@@ -666,6 +758,9 @@ export interface Log {
  * Merge the refs `sources`, in order, into the branch `target`: all of them or none.
  *
  * With `leave_conflicting`, sources with conflicts are left out, and the others are merged.
+ *
+ * With `conflicts`, conflicts are left in the target, to be settled there (see ConflictList). Until MergeEnd, the target can
+ * be neither committed nor merged. A source that changes what an earlier one has left open is left out.
  *
  * `favor` is the side that wins if both changed the same (union: both, line by line); "" makes that a conflict.
  * `whole_files`: two changes to one file are a conflict even if their lines differ. `markers`: write text conflicts into the
@@ -686,6 +781,7 @@ export interface Merge {
   whole_files?: boolean;
   markers?: boolean;
   leave_conflicting?: boolean;
+  conflicts?: boolean;
   dry_run?: boolean;
   hooks?: boolean;
   histories?: "merge" | "rebase" | "squash" | "beside";
@@ -696,6 +792,21 @@ export interface Merge {
 }
 
 /**
+ * Finish the merge that has left conflicts in a branch, or take it back with `abort`.
+ *
+ * It is not finished while conflicts are undecided, or git has a merge to finish in the branch. It is not taken back if other
+ * files were changed since, unless `force` says so. The reply tells which paths keep it from that.
+ */
+export interface MergeEnd {
+  op: "merge.end";
+  version?: number;
+  progress?: boolean;
+  branch?: string | null;
+  abort?: boolean;
+  force?: boolean;
+}
+
+/**
  * The result of a merge or commit.
  *
  * If `conflicts` is not empty, nothing has changed, unless the request said `leave_conflicting`.
@@ -703,7 +814,8 @@ export interface Merge {
  * `how` is merged, fast-forward, lower (committed into the real directory), or nothing (there was nothing to do). `into` is
  * the branch or directory. `changed` lists the changes as a diff of the branch or directory before and after would.
  * `said` describes in sentences what happened to git histories. `internal` counts the changes of git's own files, which
- * `changed` includes only if the request asked for them.
+ * `changed` includes only if the request asked for them. `undecided` are the conflicts that were left in the target, if the
+ * request said `conflicts`.
  */
 export interface MergeReply {
   op: "merge.ok";
@@ -716,6 +828,7 @@ export interface MergeReply {
   decided: Decision[];
   said: string[];
   internal: number;
+  undecided: LeftOpenConflict[];
 }
 
 /**
@@ -1389,6 +1502,9 @@ export interface Exchanges {
   "capabilities": { request: Capabilities; reply: CapabilitiesReply };
   "commit": { request: Commit; reply: MergeReply };
   "commit.end": { request: CommitEnd; reply: MergeReply };
+  "conflict.list": { request: ConflictList; reply: ConflictsReply };
+  "conflict.resolve": { request: ConflictResolve; reply: ConflictsReply };
+  "conflict.show": { request: ConflictShow; reply: ConflictVersionReply };
   "diff": { request: Diff; reply: ChangesReply };
   "diff.files": { request: DiffFiles; reply: FilesDifferReply };
   "diff.patch": { request: DiffPatch; reply: PatchesReply };
@@ -1401,6 +1517,7 @@ export interface Exchanges {
   "interpose.set": { request: InterposeSet; reply: InterposeReply };
   "log": { request: Log; reply: SnapshotsReply };
   "merge": { request: Merge; reply: MergeReply };
+  "merge.end": { request: MergeEnd; reply: ConflictsReply };
   "overlaps": { request: OverlapsList; reply: OverlapsReply };
   "policy.get": { request: PolicyGet; reply: PolicyReply };
   "policy.set": { request: PolicySet; reply: PolicyReply };

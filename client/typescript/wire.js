@@ -12,6 +12,8 @@ export const REPEATABLE = new Set([
   "branch.unbind",
   "branch.worktree",
   "capabilities",
+  "conflict.list",
+  "conflict.show",
   "diff",
   "diff.files",
   "diff.patch",
