@@ -1,4 +1,4 @@
-"""Conflicts that a merge leaves in its target and that are settled there: merge --conflicts and --continue, conflicts, resolve."""
+"""Conflicts that a merge leaves in its target and that are settled there: merge --conflicts, --continue, conflicts, resolve."""
 
 import os
 import subprocess
