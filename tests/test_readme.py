@@ -93,7 +93,7 @@ SECTIONS = {
     "See what happens, and who did it": (_MOUNTED + "agentfsd run -b fix-1 --new -- my-agent\n", ["create", "hostfs"]),
     "Who collides": (_MOUNTED, ["content", "way-1, way-2  README.md"]),
     "Leave conflicts and settle them": (
-        _MOUNTED, ["undecided  ", "settled", "finished the merge of way-2 into main"],
+        _MOUNTED, ["2 conflicts undecided", "1 conflict undecided", "finished the merge of way-2 into main"],
     ),
     "Make and remove worktrees": ("cd ~/project\n", ["fix the tests", "feature/login", "removed worktree fix-1"]),
     "Other harnesses": ("", ["## task-7", "removed worktree task-7"]),

@@ -21,14 +21,14 @@ from agentfsd.history.merge_records import MergeOutcome, Step
 from agentfsd.history.objects import Objects
 from agentfsd.history.paths import directories_above, is_below, shown
 from agentfsd.metadata.transaction import Transaction
-from agentfsd.repositories import reading, staging
+from agentfsd.repositories import decided_in_index, reading
 from agentfsd.repositories.gathering import workplace
 
 How = Literal["ours", "theirs", "edited", "marked"]
 Steps = Generator[tuple[int, int, str], None, "MergeState"]
 
 
-class Edited(NamedTuple):
+class EditedFile(NamedTuple):
     """The new content of a file. ``seen``: the SHA-256, in hex, of the content that was edited."""
 
     content: bytes
@@ -84,11 +84,11 @@ def state_of(tree: Tree, merge: UnfinishedMerge | None) -> MergeState:
     for conflict in sorted(record.conflicts, key=lambda one: one.path):
         source, database = record.sources[conflict.source], conflict.database
         if database is not None and database not in unmerged:
-            unmerged[database] = staging.unmerged(tree, database)
+            unmerged[database] = decided_in_index.unmerged(tree, database)
         in_index = database is not None and _in_work_tree(conflict) in unmerged[database]
         states.append(ConflictState(conflict, source, _decision(tree, merge, conflict, source, in_index=in_index)))
     databases = dict.fromkeys(database for source in record.sources for database, _ in source.commits)
-    return MergeState(merge, states, [database for database in databases if staging.is_merging(tree, database)])
+    return MergeState(merge, states, [database for database in databases if decided_in_index.is_merging(tree, database)])
 
 
 def state_of_branch(overlay: Overlay, ref: str) -> MergeState:
@@ -148,7 +148,7 @@ def _found(overlay: Overlay, tree: Tree, name: str) -> UnfinishedMerge:
 
 
 def resolve(
-    overlay: Overlay, target: str, wanted: Sequence[bytes], how: How, author: Author, edited: Edited | None = None
+    overlay: Overlay, target: str, wanted: Sequence[bytes], how: How, author: Author, edited: EditedFile | None = None
 ) -> Steps:  # fmt: skip
     """Decide conflicts, all of them or none.
 
@@ -173,7 +173,7 @@ def resolve(
 
 
 def _resolve_attempt(
-    overlay: Overlay, branch_id: str, wanted: Sequence[bytes], how: How, author: Author, edited: Edited | None
+    overlay: Overlay, branch_id: str, wanted: Sequence[bytes], how: How, author: Author, edited: EditedFile | None
 ) -> Generator[tuple[int, int, str], None, MergeState | None]:
     name = overlay.refs.branch(branch_id).name
     with ExitStack() as held:
@@ -192,7 +192,7 @@ def _resolve_attempt(
         for database, work_tree in dict.fromkeys((one.database, one.work_tree) for one in chosen):
             if database is not None:
                 paths = [one.path for one in chosen if one.database == database]
-                yield from staging.stage(workplace(overlay.parts), made, database, work_tree, paths)
+                yield from decided_in_index.stage(workplace(overlay.parts), made, database, work_tree, paths)
 
         def decide(tx: Transaction) -> None:
             for conflict in chosen:
@@ -208,7 +208,7 @@ def _resolve_attempt(
         return MergeState(found.merge, found.conflicts, found.under_way, tuple(one.path for one in chosen))
 
 
-def _edited_step(now: Tree, chosen: Sequence[LeftConflict], edited: Edited) -> Step:
+def _edited_step(now: Tree, chosen: Sequence[LeftConflict], edited: EditedFile) -> Step:
     inode = reading.at(now, chosen[0].path)
     if len(chosen) != 1 or inode is None or not inode.is_file:
         raise invalid("only one file can be edited at a time", "name one file")
@@ -332,7 +332,7 @@ def _finish_attempt(
 
 def _counts(tree: Tree, source: LeftSource) -> bool:
     """Return whether a source counts as merged: git has committed its part, and has not taken it back."""
-    return source.whole and all(staging.has_merged(tree, database, commit) for database, commit in source.commits)
+    return source.whole and all(decided_in_index.has_merged(tree, database, commit) for database, commit in source.commits)
 
 
 def abort(overlay: Overlay, target: str, author: Author, *, force: bool) -> Generator[tuple[int, int, str], None, list[bytes]]:

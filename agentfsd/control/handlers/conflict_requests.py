@@ -22,7 +22,7 @@ from agentfsd.core.tree import Inode
 from agentfsd.core.unfinished_merges import UnfinishedMerge
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import paths, resolving
-from agentfsd.history.resolving import ConflictState, Edited, MergeState
+from agentfsd.history.resolving import ConflictState, EditedFile, MergeState
 from agentfsd.repositories import reading
 
 State = Literal["none", "unfinished", "finished", "aborted"]
@@ -121,7 +121,7 @@ async def resolve(services: Services, request: wire.ConflictResolve, context: Re
     if not wanted:
         raise invalid("no paths were named", "name the paths that are decided")
     _check_rules(services, branch.id, wanted, context)
-    edited = Edited(request.content, request.seen) if request.content is not None else None
+    edited = EditedFile(request.content, request.seen) if request.content is not None else None
     if edited is not None and request.how != "edited":
         raise invalid("only an edited file has a content", "leave out the content")
     await services.flush()
