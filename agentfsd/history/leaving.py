@@ -33,11 +33,10 @@ class Leaving:
 
     def objects(self, outcome: MergeOutcome) -> list[PathConflict]:
         """Return a conflict for each path of a source that an earlier one has left open: the source is left out."""
-        paths = dict.fromkeys([*(step.path for step in outcome.steps), *(left.path for left in outcome.left)])
         text = "an earlier source has left a conflict here: settle it and finish this merge, then merge this source"
         return [
             PathConflict(path, "undecided", text)
-            for path in (paths if self._open else ())
+            for path in (outcome.paths if self._open else ())
             if any(is_below(path, other) or (is_below(other, path) and path) for other in self._open)
         ]
 

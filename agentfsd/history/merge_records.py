@@ -94,6 +94,11 @@ class MergeOutcome:
     left: list[LeftOpen] = field(default_factory=list)
     unfinished: list[bytes] = field(default_factory=list)
 
+    @property
+    def paths(self) -> list[bytes]:
+        """The paths that change, or are left to be decided."""
+        return list(dict.fromkeys([*(step.path for step in self.steps), *(left.path for left in self.left)]))
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:

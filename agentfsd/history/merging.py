@@ -163,9 +163,7 @@ def _attempt(
                 workshops.forget_merge()
                 continue
             result.how = "merged"
-            if conflicts := (
-                leaving.objects(outcome) or outcome.conflicts or objects(now, theirs, [step.path for step in outcome.steps])
-            ):
+            if conflicts := leaving.objects(outcome) or outcome.conflicts or objects(now, theirs, outcome.paths):
                 result.leave(name, target, conflicts)
                 workshops.forget_merge()
                 continue

@@ -417,3 +417,13 @@ def test_a_dry_run_lists_what_would_be_left_and_changes_nothing(project: Mounted
     assert '"undecided"' in planned.stdout
     assert project.json("conflicts", "main")["state"] == "none"
     assert looks(project) == before
+
+
+def test_a_conflict_about_a_file_that_would_run_on_your_side_is_not_left_without_being_asked_for(project: Mounted) -> None:
+    for branch in ("fix", "main"):
+        project.run(branch, "sh", "-ec", f"mkdir -p .vscode; printf '{branch}\\0' > .vscode/tasks.json", view="pid")
+    refused = project.cli("merge", "fix", "main", "--conflicts", check=False)
+    assert "--hooks" in refused.stderr
+    assert project.json("conflicts", "main")["state"] == "none"
+    project.cli("merge", "fix", "main", "--conflicts", "--hooks", check=False)
+    assert ".vscode/tasks.json" in undecided(project)
