@@ -5,9 +5,10 @@ schemas in its repository) and of Gemini CLI (geminicli.com/docs/hooks/reference
 sends what agentfsd/cli/agents/opencode_plugin.js says.
 """
 
-import json
 import os
 import zlib
+
+from agentfsd.cli import quick_json
 
 TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
@@ -52,13 +53,13 @@ def read(body: bytes, harness: str) -> HookInput:
     Raises:
         ValueError: It is no JSON object.
     """
-    said = json.loads(body) if body.strip() else {}
+    said = quick_json.loads(body) if body.strip() else {}
     if not isinstance(said, dict):
         raise ValueError("the input is no JSON object")
     tool, asked = _text(said.get("tool_name")), said.get("tool_input")
     key = _name(said.get("tool_use_id") or said.get("call_id"))
     if tool and not key:  # Gemini CLI has no name for a call
-        key = f"{tool[:_TITLE_CHARACTERS]}-{zlib.crc32(json.dumps(asked, sort_keys=True).encode()):08x}"
+        key = f"{tool[:_TITLE_CHARACTERS]}-{zlib.crc32(quick_json.dumps(asked, sort_keys=True).encode()):08x}"
     title = _first_words(_text(said.get("prompt"))) if "prompt" in said else _tool_title(tool, asked)
     event = _text(said.get("hook_event_name"))
     session = _name(said.get("session_id"))
@@ -81,7 +82,7 @@ def answer(said: HookInput, context: str, message: str) -> bytes:
             reply["hookSpecificOutput"] = {"hookEventName": said.event_name, "additionalContext": context}
         if message:
             reply["systemMessage"] = message
-    return json.dumps(reply).encode() + b"\n"
+    return quick_json.dumps(reply).encode() + b"\n"
 
 
 def _guessed(said: "dict[str, Any]", event: str) -> str:
