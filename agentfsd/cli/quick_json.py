@@ -45,8 +45,8 @@ def loads(body: bytes, object_hook: "Callable[[dict[str, Any]], Any] | None" = N
             value, end = make_scanner(_Rules(object_hook))(text, 0)
             if end == len(text):
                 return value
-        except (ValueError, StopIteration, TypeError, AttributeError):
-            pass
+        except (ValueError, StopIteration, TypeError, AttributeError, SystemError):
+            pass  # up to Python 3.12 a scanner that finds an error, and no json to tell it, makes that a SystemError
     import json
 
     return json.loads(body, object_hook=object_hook)

@@ -170,7 +170,7 @@ def _take(joined: JoinedSession, said: HookInput, *, is_prompt: bool) -> quick_d
     request: dict[str, object] = {"op": "step.take", "session": said.session, "agent": said.harness, "prompt": is_prompt}
     if joined.is_new:
         request["branch"] = joined.branch  # this process is older than the binding
-    return ask(joined.socket, request | {"key": "" if is_prompt else said.key, "title": said.title})
+    return ask(joined.socket, request | {"key": said.key, "title": said.title})
 
 
 # -- what goes wrong

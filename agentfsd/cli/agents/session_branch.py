@@ -95,9 +95,9 @@ def ask_leniently(socket: str, request: dict[str, object]) -> quick_daemon.JsonR
 
 
 def _former_branch(socket: str, session: str) -> str:
-    """Return the present name of the branch in which a session had its last step; "" if there is none, or it is gone."""
+    """Return the present name of the branch in which a session goes on; "" if there is none, or it is gone."""
     for step in ask(socket, {"op": "step.list", "session": session}).steps[-1:]:
-        shown = ask_leniently(socket, {"op": "branch.show", "ref": step.branch_id})
+        shown = ask_leniently(socket, {"op": "branch.show", "ref": step.home_id})
         if shown["op"] != "error":
             return str(shown.branch.name)
     return ""
