@@ -39,5 +39,5 @@ def main() -> None:
 
 
 def _silence() -> None:
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # do not change it where Ctrl-C is ignored, as under nohup
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # not where Ctrl-C is ignored, as under nohup
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

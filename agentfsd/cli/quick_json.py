@@ -1,4 +1,4 @@
-"""JSON by the parts of Python's json that are written in C: the module json itself imports re, which takes as long as an answer does.
+"""JSON by the parts of Python's json that are written in C. json itself imports re, which takes as long as an answer does.
 
 What is unusual is left to json: text that is no JSON, so that the error says where, and a Python that has other parts.
 """
@@ -8,11 +8,6 @@ from _collections_abc import Callable
 TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
     from typing import Any
-
-try:
-    from _json import encode_basestring_ascii, make_encoder, make_scanner
-except ImportError:  # another Python than CPython
-    make_scanner = make_encoder = encode_basestring_ascii = None
 
 _SPACE = " \t\n\r"
 _CONSTANTS = {"-Infinity": float("-inf"), "Infinity": float("inf"), "NaN": float("nan")}
@@ -39,14 +34,16 @@ def loads(body: bytes, object_hook: "Callable[[dict[str, Any]], Any] | None" = N
     Raises:
         ValueError: It is no JSON.
     """
-    if make_scanner is not None:
-        try:
-            text = body.decode("utf-8", "surrogatepass").strip(_SPACE)
-            value, end = make_scanner(_Rules(object_hook))(text, 0)
-            if end == len(text):
-                return value
-        except (ValueError, StopIteration, TypeError, AttributeError, SystemError):
-            pass  # up to Python 3.12 a scanner that finds an error, and no json to tell it, makes that a SystemError
+    try:
+        import _json
+
+        rules: Any = _Rules(object_hook)
+        text = body.decode("utf-8", "surrogatepass").strip(_SPACE)
+        value, end = _json.make_scanner(rules)(text, 0)
+        if end == len(text):
+            return value
+    except (ImportError, ValueError, StopIteration, TypeError, AttributeError, SystemError):
+        pass  # up to Python 3.12 a scanner that finds an error, and no json to tell it, makes that a SystemError
     import json
 
     return json.loads(body, object_hook=object_hook)
@@ -63,12 +60,13 @@ def dumps(value: object, *, sort_keys: bool = False) -> str:
         TypeError: A value cannot be written.
         ValueError: A value holds itself.
     """
-    if make_encoder is not None:
-        try:
-            encode = make_encoder({}, _refuse, encode_basestring_ascii, None, ": ", ", ", sort_keys, False, True)
-            return "".join(encode(value, 0))
-        except (TypeError, AttributeError):
-            pass
+    try:
+        import _json
+
+        encode = _json.make_encoder({}, _refuse, _json.encode_basestring_ascii, None, ": ", ", ", sort_keys, False, True)
+        return "".join(encode(value, 0))
+    except (ImportError, TypeError, AttributeError):
+        pass
     import json
 
     return json.dumps(value, sort_keys=sort_keys)

@@ -63,9 +63,9 @@ class SessionSteps:
             layer = self._layers.seal(tx, branch)
             snapshot = self._newest_of(branch, layer)
             is_new = snapshot is None
-            if last is not None and last.branch_id == branch.id and snapshot is not None and last.snapshot == snapshot.id:
-                if last.restores == restores and _is_told_again(last, is_prompt=is_prompt, key=key):
-                    return self._described(last), False
+            state = (snapshot.id, restores) if snapshot is not None else None  # a snapshot is of one branch
+            if last is not None and state == (last.snapshot, last.restores) and _is_told_again(last, is_prompt, key):
+                return self._described(last), False
             if snapshot is None:
                 now = self._state.branches[branch.id]
                 snapshot = self._snapshots.add(tx, now, None, tag, author_pid, author, STEP, layer)
@@ -173,7 +173,7 @@ def _place_after(last: StepRow | None, *, is_prompt: bool) -> tuple[int, int]:
     return (last.turn, last.call + 1) if last is not None else (0, 1)
 
 
-def _is_told_again(last: StepRow, *, is_prompt: bool, key: str) -> bool:
+def _is_told_again(last: StepRow, is_prompt: bool, key: str) -> bool:
     """Return whether an event is that of the last step once more. A prompt or a call without a name is always new."""
     is_same = bool(key) and key == last.key and is_prompt == (not last.call)
     return is_same and abs(time.time_ns() - last.created_ns) < _TWICE_NS

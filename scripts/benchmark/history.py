@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from benchmark import datasets
-from benchmark.agentfs import AGENTFSD, Agentfs, AgentfsStage
+from benchmark.agentfs import Agentfs, AgentfsStage
 from benchmark.measure import Measurement, NotApplicable, Row, Scene
 from benchmark.settings import MIB, Settings
+from benchmark.site import AGENTFSD
 from benchmark.targets import Target
 
 _FEW_ROUNDS = 3
@@ -44,7 +45,8 @@ _MEMORY = {
 
 
 def measurements(settings: Settings) -> list[Measurement]:
-    return [*map(_history, settings.changed), _starting(), _hooking(), _mounting(settings.most_changed), _going_on(), _remembering()]
+    mounting = _mounting(settings.most_changed)
+    return [*map(_history, settings.changed), _starting(), _hooking(), mounting, _going_on(), _remembering()]
 
 
 def _once_per_daemon(target: Target, bare: str = "") -> str:
@@ -153,7 +155,7 @@ def _hooking() -> Measurement:
 
 
 def _has_hooks(target: Target) -> str:
-    return "" if target.name == "run" or target.name == "bare" else "does not depend on the view: see run"
+    return "" if target.name in ("run", "bare") else "does not depend on the view: see run"
 
 
 def _hook(scene: Scene) -> Mapping[str, float]:

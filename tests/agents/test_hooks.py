@@ -111,7 +111,8 @@ def test_an_agent_that_knows_the_name_of_another_session_does_not_get_it_into_it
         intruder.hook("prompt", hook_event_name="UserPromptSubmit", prompt="begin")
         forged = json.dumps({"session_id": _SESSION, "prompt": "forged"})
         intruder.sh(f"echo '{forged}' | {AGENTFSD} hook prompt --for claude-code")
-        assert [step["branch"] for step in mounted.json("rewind", "--list", "--session", _SESSION)] == [_BRANCH, "claude-intruder"]
+        turns = mounted.json("rewind", "--list", "--session", _SESSION)
+        assert [turn["branch"] for turn in turns] == [_BRANCH, "claude-intruder"]
     with Harness(mounted.path, _SESSION) as harness:
         assert f"in branch {_BRANCH} of" in harness.hook("session-start", hook_event_name="SessionStart")["systemMessage"]
         harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="again mine")
@@ -272,6 +273,15 @@ def test_git_is_asked_about_paths_of_every_kind(mounted: Mounted) -> None:
     ignored = next(line for line in told.splitlines() if line.startswith("Changed, and ignored by git: "))
     assert ignored.count(".o") == len(odd) and ":(x)y.o" in ignored
     assert "added: :(x)plain" in told
+
+
+def test_a_model_is_told_both_names_of_what_was_renamed(mounted: Mounted) -> None:
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.hook("session-start", hook_event_name="SessionStart")
+        harness.hook("before-tool", hook_event_name="PreToolUse", **_CALL)
+        harness.sh("mv file 'a new name'; mv sub moved")
+        told = harness.hook("after-tool", hook_event_name="PostToolUse", **_CALL)["hookSpecificOutput"]["additionalContext"]
+    assert "renamed: file to 'a new name', sub to moved" in told
 
 
 def test_many_changes_are_counted_truly(mounted: Mounted) -> None:

@@ -255,8 +255,8 @@ def test_a_reader_that_has_ended_is_no_error(changed: Mounted) -> None:
 
 
 _TEXTS = [
-    b"{}", b" [1, 2.5, -3e9, true, null, NaN, -Infinity] ", b'"\\ud800 \\u00e9"', '"é😀"'.encode(), b'{"a": {"b": []}}\n', b"", b"{", b"[1,]",
-    b"1 2", b'"\t"', b"\xff", b"\xef\xbb\xbf{}", "{}".encode("utf-16"), b'"\xed\xa0\x80"', b"nul",
+    b"{}", b" [1, 2.5, -3e9, true, null, NaN, -Infinity] ", b'"\\ud800 \\u00e9"', '"é😀"'.encode(), b'{"a": {"b": []}}\n',
+    b"", b"{", b"[1,]", b"1 2", b'"\t"', b"\xff", b"\xef\xbb\xbf{}", "{}".encode("utf-16"), b'"\xed\xa0\x80"', b"nul",
 ]  # fmt: skip
 
 
@@ -270,7 +270,7 @@ def test_json_is_read_as_python_reads_it(text: bytes) -> None:
 
     assert outcome(quick_json.loads) == outcome(json.loads)
     program = "import sys; from agentfsd.cli import quick_json; print(ascii(quick_json.loads(sys.stdin.buffer.read())))"
-    done = subprocess.run([sys.executable, "-c", program], input=text, capture_output=True, check=False)  # json is not loaded there
+    done = subprocess.run([sys.executable, "-c", program], input=text, capture_output=True, check=False)  # without json
     assert done.stdout.decode().strip() == (ascii(json.loads(text)) if not done.returncode else "")
     assert b"JSONDecodeError" in done.stderr or b"UnicodeDecodeError" in done.stderr or not done.returncode
 

@@ -73,8 +73,13 @@ def _others(left: "dict[bytes, JsonReply]", ignored: set[bytes], root: str, name
         lines.append(f"Changed, and ignored by git: {_gathered(hidden, is_all)}")
     for status, verb in _VERBS.items():
         if some := [path for path in seen if left[path].status == status and path not in beside]:
-            lines.append(f"{verb}: {_gathered(some, is_all)}")
+            lines.append(f"{verb}: {_renamed(left, some, is_all) if status == 'R' else _gathered(some, is_all)}")
     return lines
+
+
+def _renamed(left: "dict[bytes, JsonReply]", paths: Sequence[bytes], is_all: bool) -> str:
+    more = f" and {'' if is_all else 'at least '}{len(paths) - _NAMES} more" if len(paths) > _NAMES else ""
+    return ", ".join(f"{quoted(left[path].old_path_bytes)} to {quoted(path)}" for path in paths[:_NAMES]) + more
 
 
 def _holds(path: bytes, wanted: set[bytes]) -> bool:

@@ -1,7 +1,7 @@
 """Asks git which paths its rules exclude. It imports nothing that takes long.
 
-git is started before the paths are known: it reads the repository's settings while the daemon looks for changes. It runs none of the
-repository's programs for this question, and does not read the index. libgit2 in the daemon would wait for the daemon's own mount.
+git is started before the paths are known: it reads the repository's settings while the daemon looks for changes. It runs none of
+the repository's programs for this question, and does not read the index. libgit2 in the daemon would wait for its own mount.
 """
 
 import os
@@ -53,7 +53,7 @@ class IgnoredPaths:
         return {name.removeprefix(_PLAIN) for name in said.split(b"\0") if name}
 
     def _is_behind_a_link(self, path: bytes, changed: Mapping[bytes, bool]) -> bool:
-        """Return whether a path is gone because one above it has become a symlink. git answers nothing at all about such a path."""
+        """Return whether a path is gone because one above it is a symlink now. git answers no question with such a path."""
         if changed[path]:
             return False
         above = path.rpartition(b"/")[0]
