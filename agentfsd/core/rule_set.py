@@ -7,11 +7,13 @@ Where a directory and a file in it have different verbs, the stricter one holds.
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentfsd.core.path_patterns import NamePattern, parse_pattern
-from agentfsd.core.tree import Inode
 from agentfsd.domain_errors import invalid
+
+if TYPE_CHECKING:
+    from agentfsd.core.tree import Inode  # each `agentfsd run` reads rules, and has no tree
 
 ALLOW, RO, ASK, DENY, HIDE = range(5)  # the stricter, the higher
 UNKNOWN = -1  # nobody has asked the rules yet
@@ -91,7 +93,7 @@ class RuleSet:
         """Forget which state holds in which directory: a directory has got another path."""
         self._epoch = object()
 
-    def state_in(self, directory: Inode) -> "RuleState":
+    def state_in(self, directory: "Inode") -> "RuleState":
         """Return the state in a directory of any tree."""
         if directory.ruled[0] is self._epoch:
             found: RuleState = directory.ruled[1]
@@ -108,13 +110,13 @@ class RuleSet:
         assert isinstance(state, RuleState)
         return state
 
-    def verdict(self, directory: Inode, name: bytes, *, is_dir: bool) -> int:
+    def verdict(self, directory: "Inode", name: bytes, *, is_dir: bool) -> int:
         """Return what holds for a name in a directory."""
         state = self.state_in(directory)
         found = (state.dirs if is_dir else state.files).get(name)
         return state.verdict(name, is_dir=is_dir) if found is None else found
 
-    def verdict_of(self, inode: Inode) -> int:
+    def verdict_of(self, inode: "Inode") -> int:
         """Return what holds for an inode by its present path; of a file with several names, the one looked up last counts."""
         parent = inode.parent
         return ALLOW if parent is None else self.verdict(parent, inode.name, is_dir=inode.is_dir)

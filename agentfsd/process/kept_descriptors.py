@@ -8,13 +8,10 @@ know what they are.
 import contextlib
 import errno
 import json
-import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
-
-log = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 1 << 16
 MOST_DESCRIPTORS = 64  # in one message; the kernel takes 253
@@ -90,7 +87,11 @@ class KeptDescriptors:
         try:
             work(self._holder)
         except OSError as exc:
-            log.warning("the process that keeps connections for the next daemon does not answer: %s", exc.strerror)
+            import logging  # only here: the process itself, which lives as long as a mount, logs nothing
+
+            logging.getLogger(__name__).warning(
+                "the process that keeps connections for the next daemon does not answer: %s", exc.strerror
+            )
             self._holder, self.is_told = None, False
 
     def take(self, name: str) -> int | None:

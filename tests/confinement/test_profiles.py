@@ -145,7 +145,7 @@ def test_a_command_makes_no_state_directory_where_there_is_none_yet(world: World
     environment = world.environment
     world.environment = lambda: {**environment(), "HOME": str(home)}  # type: ignore[method-assign]
     try:
-        run(world, "mkdir -p ~/.local/state/agentfsd/forged ~/.local/state/other", check=False)
+        world.run("new-home", "mkdir -p ~/.local/state/agentfsd/forged ~/.local/state/other", check=False)
     finally:
         world.environment = environment  # type: ignore[method-assign]
     assert os.listdir(home / ".local" / "state" / "agentfsd") == []
@@ -153,11 +153,10 @@ def test_a_command_makes_no_state_directory_where_there_is_none_yet(world: World
 
 
 def test_home_of_all_opens_nothing(world: World) -> None:
-    words = ["run", "--confine", "strict", "-m", str(world.point), "-b", "mine", "--", "sh", "-c", "echo x > /usr/agentfsd-x"]
     environment = world.environment
     try:
         world.environment = lambda: {**environment(), "HOME": "/"}  # type: ignore[method-assign]
-        world.cli(*words, check=False)
+        world.run("all-home", "echo x > /usr/agentfsd-x", "--confine", "strict", check=False)
     finally:
         world.environment = environment  # type: ignore[method-assign]
     assert not Path("/usr/agentfsd-x").exists()

@@ -15,7 +15,7 @@ from agentfs_client.errors import AgentFSError, NotFoundError
 from agentfs_host.mount_table import is_within
 from agentfsd.cli import run_questions, shell_completion, shell_prompt
 from agentfsd.cli.command_base import Failure, converse, mount_option, refusals
-from agentfsd.cli.connect import daemon_start, mount_finder
+from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import printing
 from agentfsd.cli.run_watch import RunWatch
 from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
@@ -257,6 +257,8 @@ def _find(named: str | None, directory: str) -> locate.Mount:
     if mount is not None:
         return mount
     _check_namespace(directory, no_namespace=False)
+    from agentfsd.cli.connect import daemon_start  # only here: most runs start no daemon, and importing it takes long
+
     record = daemon_start.join_hidden(directory, state_directory.default_state(directory))
     return locate.Mount(record.mountpoint, record)
 
