@@ -281,7 +281,7 @@ def test_a_model_is_told_both_names_of_what_was_renamed(mounted: Mounted) -> Non
         harness.hook("before-tool", hook_event_name="PreToolUse", **_CALL)
         harness.sh("mv file 'a new name'; mv sub moved")
         told = harness.hook("after-tool", hook_event_name="PostToolUse", **_CALL)["hookSpecificOutput"]["additionalContext"]
-    assert "renamed: file to 'a new name', sub to moved" in told
+    assert "renamed: file -> a new name, sub -> moved" in told
 
 
 def test_many_changes_are_counted_truly(mounted: Mounted) -> None:
@@ -408,21 +408,31 @@ def test_no_input_ends_a_hook_with_an_error(closed: str, body: str) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_a_hook_loads_no_library(mounted: Mounted) -> None:
-    libraries = ("click", "msgspec", "rich", "trio", "subprocess", "typing", "selectors")
-    program = f"""
+def test_a_hook_loads_no_library(mounted: Mounted, tmp_path: Path) -> None:
+    libraries = ("click", "msgspec", "rich", "trio", "subprocess", "typing", "selectors", "json", "re", "enum", "collections")
+    program = tmp_path / "hook.py"
+    program.write_text(f"""
 import sys
 from agentfsd.cli import entry
 try:
     entry.main()
 finally:
     print(*(name for name in {libraries} if name in sys.modules), file=sys.stderr)
-"""
+""")
     root = Path(__file__).parents[2]
-    for event in ("session-start", "prompt", "after-tool"):
-        done = subprocess.run(
-            [sys.executable, "-S", "-c", program, "hook", event], input=json.dumps({"session_id": _SESSION, **_CALL}), text=True,
-            cwd=mounted.lower, capture_output=True, check=True, timeout=60,
-            env={**os.environ, "PYTHONPATH": f"{root}:{root / 'client'}"},
-        )  # fmt: skip
-        assert done.stderr.strip() == ""
+    said = json.dumps({"session_id": _SESSION, **_CALL})
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.sh("git init -q")
+        for event in ("session-start", "prompt", "before-tool", "after-tool", "session-end"):
+            harness.sh("date >>file")
+            command = f"PYTHONPATH={root}:{root / 'client'} {sys.executable} -S {program} hook {event} 2>&1"
+            answer, loaded = harness.sh(f"echo '{said}' | {command}").splitlines()
+            assert isinstance(json.loads(answer), dict) and loaded == ""
+            assert event != "after-tool" or "modified: file" in answer
+
+
+def test_the_installed_program_begins_without_re() -> None:
+    command = [sys.executable, "-X", "importtime", AGENTFSD, "--version"]
+    imported = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "agentfsd.cli.entry" in imported
+    assert not re.search(r"\| +(re|enum|typing)$", imported, re.MULTILINE)

@@ -79,7 +79,7 @@ def _others(left: "dict[bytes, JsonReply]", ignored: set[bytes], root: str, name
 
 def _renamed(left: "dict[bytes, JsonReply]", paths: Sequence[bytes], is_all: bool) -> str:
     more = f" and {'' if is_all else 'at least '}{len(paths) - _NAMES} more" if len(paths) > _NAMES else ""
-    return ", ".join(f"{quoted(left[path].old_path_bytes)} to {quoted(path)}" for path in paths[:_NAMES]) + more
+    return ", ".join(f"{quoted(left[path].old_path_bytes)} -> {quoted(path)}" for path in paths[:_NAMES]) + more
 
 
 def _holds(path: bytes, wanted: set[bytes]) -> bool:
