@@ -3,7 +3,7 @@
 The DDL says what is stored; code that disagrees with it is wrong. It needs SQLite 3.31 or newer.
 """
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 DDL = """
 -- Values of the whole state directory, by key:
@@ -106,7 +106,8 @@ CREATE TABLE step (
     created_ns  INTEGER NOT NULL,
     snapshot    TEXT NOT NULL,      -- id
     restores    INTEGER NOT NULL,   -- id of the branch's last undoable restore at that time; 0 for none
-    replaced    INTEGER NOT NULL    -- 1: a restore or an undo had replaced the branch's files since the session's step before
+    replaced    INTEGER NOT NULL,   -- 1: a restore or an undo had replaced the branch's files since the session's step before
+    home        TEXT NOT NULL       -- id of the branch in which the session goes on: see core/session_steps.py
 );
 
 -- Contents in the backstore. Owned by the layer in which they were made; only a head's objects are written.
@@ -243,5 +244,9 @@ CREATE TABLE IF NOT EXISTS step (
     call INTEGER NOT NULL, key TEXT NOT NULL, title TEXT NOT NULL, created_ns INTEGER NOT NULL, snapshot TEXT NOT NULL,
     restores INTEGER NOT NULL, replaced INTEGER NOT NULL
 );
+""",
+    8: """
+ALTER TABLE step ADD COLUMN home TEXT NOT NULL DEFAULT '';
+UPDATE step SET home = branch_id;
 """,
 }
