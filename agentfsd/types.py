@@ -270,7 +270,8 @@ class StepSummary:
     """A moment of an agent's session: before a prompt (``call`` is 0) or before a call of a tool.
 
     ``snapshot`` (its id is ``snapshot_id``) holds the branch's state of that moment. ``key`` is the harness's name for the call.
-    ``replaced``: a restore or an undo had replaced the branch's files since the session's step before.
+    ``replaced``: a restore or an undo had replaced the branch's files since the session's step before. ``home_id``: the branch in
+    which the session goes on when it is resumed.
     """
 
     id: int
@@ -286,6 +287,7 @@ class StepSummary:
     snapshot: str
     snapshot_id: str
     replaced: bool
+    home_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_left_out else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # after -k and -m
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Says which tests mount, and lets the files that take longest begin first, so that no worker ends long after the other."""
     if names := rounds.unknown():
         known = "\n".join(f"  {name}: {short}, with --long {long}" for name, (short, long) in sorted(rounds.known().items()))
@@ -70,6 +71,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if tiers.is_slow(item):
             item.add_marker(pytest.mark.slow)
+    if not rounds.is_long() and (out := tiers.left_out(items, rounds.seed())):
+        config.hook.pytest_deselected(items=list(out))
+        items[:] = [item for item in items if item not in out]
     items.sort(key=tiers.weight)
 
 

@@ -140,6 +140,7 @@ def test_wheel_holds_the_packages_and_what_belongs_to_them(tmp_path: Path) -> No
     beside = {name.removeprefix(f"{data}/data/") for name in names if name.startswith(data)}
     assert {name for name in beside if not name.startswith("share/man/")} == {
         "lib/systemd/system/agentfsd@.service", "lib/systemd/user/agentfsd@.service", "share/doc/agentfsd/README.systemd",
+        f"{data}/scripts/agentfsd",
         *(f"share/{place}" for place in shell_completion.SCRIPTS.values()),
     }  # fmt: skip
     assert "share/man/man1/agentfsd-run.1" in beside

@@ -1,5 +1,8 @@
-"""Which tests belong to the quick tier (``scripts/test --fast``), and which files begin first."""
+"""Which tests belong to the quick tier (``scripts/test --fast``), which files begin first, and which cases need ``--long``."""
 
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -56,3 +59,22 @@ def weight(item: pytest.Item) -> int:
     place = _place(item.path)
     after = len(LONGEST) if _is_slow_place(place) else len(LONGEST) + 1
     return next((number for number, longest in enumerate(LONGEST) if place.startswith(longest)), after)
+
+
+def left_out(items: Iterable[pytest.Item], seed: int) -> set[pytest.Item]:
+    """Return the cases of tests marked ``sample(N)`` that only run with ``--long``.
+
+    N cases of such a test stay, spread evenly over all. Which they are depends on the test's name and on *seed*: of the tests
+    that can run as root and as an ordinary user, some run as the one and some as the other.
+    """
+    tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sample") is not None:
+            tests[item.nodeid.partition("[")[0]].append(item)
+    out: set[pytest.Item] = set()
+    for name, cases in tests.items():
+        marker = cases[0].get_closest_marker("sample")
+        assert marker is not None
+        count, first = min(int(marker.args[0]), len(cases)), zlib.crc32(name.encode()) + seed
+        out |= set(cases) - {cases[(first + number * len(cases) // count) % len(cases)] for number in range(count)}
+    return out

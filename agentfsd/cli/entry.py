@@ -3,14 +3,14 @@
 Ctrl-C ends the process silently while the commands are being imported, and after they have ended.
 """
 
+import _signal  # type: ignore[import-not-found]  # signal makes enums of all its constants, which takes a hook long
 import os
-import signal
 import sys
 
 
 def main() -> None:
     """Import and run the commands."""
-    answer = signal.getsignal(signal.SIGINT)
+    answer = _signal.getsignal(_signal.SIGINT)
     _silence()
     if os.environ.get("LISTEN_FDNAMES"):  # of the service manager; before any path of the command line is looked at
         from agentfsd.cli.connect import daemon_start
@@ -31,7 +31,7 @@ def main() -> None:
             f"agentfsd: the commands need the package {exc.name}\n  hint: {way}\n  or, without a compiler: 'agentfsd[native]'"
         )
 
-    signal.signal(signal.SIGINT, answer)
+    _signal.signal(_signal.SIGINT, answer)
     try:
         command()
     finally:
@@ -39,5 +39,5 @@ def main() -> None:
 
 
 def _silence() -> None:
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # do not change it where Ctrl-C is ignored, as under nohup
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # not where Ctrl-C is ignored, as under nohup
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

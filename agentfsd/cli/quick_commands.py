@@ -6,7 +6,7 @@ a terminal to print on, a mount that is not found at once) is left to the full c
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from _collections_abc import Callable, Iterable, Sequence
 
 TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:

@@ -4,11 +4,12 @@ It handles the plain cases. In every other case it returns None. The full comman
 """
 
 import _socket  # socket itself makes enums of all its constants, and loads selectors: a tenth of a hook
-import json
 import os
 import stat
 import struct
-from collections.abc import Callable
+from _collections_abc import Callable
+
+from agentfsd.cli import quick_json
 
 TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _records() -> "list[dict[str, Any]]":
 def _record(path: str) -> "dict[str, Any] | None":
     """Return a daemon's record; None if it is missing or unreadable, as another daemon's may be."""
     try:
-        record = json.loads(_content(path))
+        record = quick_json.loads(_content(path))
     except (OSError, ValueError):
         return None
     is_whole = isinstance(record, dict) and all(isinstance(record.get(field), str) for field in _TEXTS)
@@ -180,13 +181,13 @@ def ask(
         connection.settimeout(timeout_s)
         try:
             connection.connect(place)
-            body = json.dumps(request).encode()
+            body = quick_json.dumps(request).encode()
             connection.sendall(_LENGTH.pack(len(body)) + body)
         except (OSError, ValueError):
             return None
         try:
             length = _LENGTH.unpack(_receive(connection.recv, _LENGTH.size, is_hopeless))[0]
-            reply: JsonReply = json.loads(_receive(connection.recv, length, is_hopeless), object_hook=JsonReply)
+            reply: JsonReply = quick_json.loads(_receive(connection.recv, length, is_hopeless), JsonReply)
         except (OSError, ValueError):
             raise Lost from None
         return reply

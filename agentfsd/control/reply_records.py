@@ -129,12 +129,13 @@ def wire_snapshot(info: SnapshotSummary) -> wire.BranchSnapshot:
     )  # fmt: skip
 
 
-def wire_step(step: StepSummary) -> wire.SessionStep:
-    """Describe a step of a session."""
+def wire_step(step: StepSummary, bound_to: str | None) -> wire.SessionStep:
+    """Describe a step of a session. *bound_to*: the id of the branch that the caller is bound to, and None for none."""
+    home = step.home_id if bound_to in (None, step.home_id) else ""  # a bound process is told of no other branch
     return wire.SessionStep(
         id=step.id, session=step.session, agent=step.agent, branch=step.branch, branch_id=step.branch_id,
         turn=step.turn, call=step.call, key=step.key, title=step.title, created_ns=step.created_ns, snapshot=step.snapshot,
-        snapshot_id=step.snapshot_id, replaced=step.replaced,
+        snapshot_id=step.snapshot_id, replaced=step.replaced, home_id=home,
     )  # fmt: skip
 
 

@@ -1,13 +1,15 @@
-"""The status of a daemon as text for people."""
+"""The status of a daemon as text for people.
 
-import textwrap
+It imports nothing that takes long: cli/quick_commands.py prints it, too.
+"""
+
 import time
+from _collections_abc import Mapping, Sequence
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from agentfsd.escape import printable, quoted
 
+TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
     from agentfs_client import wire  # only for types: cli/quick_commands.py renders replies that it has read as JSON
 
@@ -57,7 +59,11 @@ def status(reply: "wire.StatusReply", width: int = 0) -> str:
 
 def _wrapped(label: str, value: str, width: int) -> list[str]:
     room = width - len(label)
-    parts = textwrap.wrap(value, room, break_on_hyphens=False) if room >= _LEAST_ROOM else [value]
+    parts = [value]
+    if len(value) > room >= _LEAST_ROOM:
+        import textwrap  # which imports re: that takes a short command a quarter of its time
+
+        parts = textwrap.wrap(value, room, break_on_hyphens=False)
     return [f"{label}{parts[0]}", *(f"{'':<{len(label)}}{part}" for part in parts[1:])]
 
 

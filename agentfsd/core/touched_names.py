@@ -26,7 +26,7 @@ class TouchedNames:
     def __init__(self, old: Tree, new: Tree) -> None:
         self.names: dict[int, set[bytes]] = {}
         self.below: dict[bytes, set[bytes]] = {}
-        self.old, self.new, self._rows = old, new, Prefetch()
+        self.old, self.new, self._rows = old, new, Prefetch((old.chain, new.chain))
 
     def reading(self, store: Store) -> Iterator[None]:
         """Read the rows in steps, older layers first: a layer's rows may move into a newer one meanwhile, so none is missed."""

@@ -119,6 +119,7 @@ class StepRow(NamedTuple):
     snapshot: str
     restores: int
     replaced: int
+    home: str
 
 
 class RunRow(NamedTuple):

@@ -3,7 +3,7 @@
 The DDL says what is stored; code that disagrees with it is wrong. It needs SQLite 3.31 or newer.
 """
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 DDL = """
 -- Values of the whole state directory, by key:
@@ -106,7 +106,8 @@ CREATE TABLE step (
     created_ns  INTEGER NOT NULL,
     snapshot    TEXT NOT NULL,      -- id
     restores    INTEGER NOT NULL,   -- id of the branch's last undoable restore at that time; 0 for none
-    replaced    INTEGER NOT NULL    -- 1: a restore or an undo had replaced the branch's files since the session's step before
+    replaced    INTEGER NOT NULL,   -- 1: a restore or an undo had replaced the branch's files since the session's step before
+    home        TEXT NOT NULL       -- id of the branch in which the session goes on: see core/session_steps.py
 );
 
 -- A merge that left conflicts in its target. A branch, or a snapshot, is in it if `layer` is in its chain and no `decision` there
@@ -262,8 +263,12 @@ CREATE TABLE IF NOT EXISTS step (
     restores INTEGER NOT NULL, replaced INTEGER NOT NULL
 );
 """,
-    # An older daemon would commit files with conflict markers: it must refuse the state.
     8: """
+ALTER TABLE step ADD COLUMN home TEXT NOT NULL DEFAULT '';
+UPDATE step SET home = branch_id;
+""",
+    # An older daemon would commit files with conflict markers: it must refuse the state.
+    9: """
 CREATE TABLE IF NOT EXISTS unfinished (
     id INTEGER PRIMARY KEY, layer INTEGER NOT NULL, before INTEGER NOT NULL, record BLOB NOT NULL
 );

@@ -117,7 +117,8 @@ class SessionStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ``session`` and ``key`` are the harness's names for the session and the call, ``agent`` is the harness. ``turn`` counts the
     prompts, ``call`` the calls within a turn. ``title`` is the beginning of what was asked. ``snapshot`` (its id is
     ``snapshot_id``) holds the state of ``branch`` (``branch_id``) at that moment. ``replaced``: a restore or an undo had replaced
-    the branch's files since the step before.
+    the branch's files since the step before. ``home_id``: the branch in which the session goes on when it is resumed. No process
+    that is bound to another branch decides that.
     """
 
     id: int
@@ -133,6 +134,7 @@ class SessionStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     snapshot: str
     snapshot_id: str
     replaced: bool = False
+    home_id: str = ""
 
 
 IN_DOUBT = "(in doubt)"  # in place of a branch's name: the process may have escaped from a branch, and is refused

@@ -7,8 +7,9 @@ class StepTake(Request, frozen=True, kw_only=True, tag="step.take"):
     """Note a step of a session, with a snapshot of the branch's state.
 
     If the branch has not changed since its newest snapshot, that one is taken. ``session`` and ``key`` are the harness's names
-    for the session and for the call of a tool, ``agent`` is the harness. ``prompt``: a new turn begins; else a tool is called.
-    ``title``: what is asked, in a few words.
+    for the session and for the prompt or the call of a tool, ``agent`` is the harness. ``prompt``: a new turn begins; else a tool
+    is called. ``title``: what is asked, in a few words. The same event twice within two seconds is one step if nothing changed
+    between.
     """
 
     session: str

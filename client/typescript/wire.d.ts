@@ -1209,7 +1209,8 @@ export interface RunsReply {
  * `session` and `key` are the harness's names for the session and the call, `agent` is the harness. `turn` counts the
  * prompts, `call` the calls within a turn. `title` is the beginning of what was asked. `snapshot` (its id is
  * `snapshot_id`) holds the state of `branch` (`branch_id`) at that moment. `replaced`: a restore or an undo had replaced
- * the branch's files since the step before.
+ * the branch's files since the step before. `home_id`: the branch in which the session goes on when it is resumed. No process
+ * that is bound to another branch decides that.
  */
 export interface SessionStep {
   id: number;
@@ -1225,6 +1226,7 @@ export interface SessionStep {
   snapshot: string;
   snapshot_id: string;
   replaced: boolean;
+  home_id: string;
 }
 
 /** Ask the daemon to unmount and end; with *force* even while the mount is in use. */
@@ -1392,8 +1394,9 @@ export interface StepReply {
  * Note a step of a session, with a snapshot of the branch's state.
  *
  * If the branch has not changed since its newest snapshot, that one is taken. `session` and `key` are the harness's names
- * for the session and for the call of a tool, `agent` is the harness. `prompt`: a new turn begins; else a tool is called.
- * `title`: what is asked, in a few words.
+ * for the session and for the prompt or the call of a tool, `agent` is the harness. `prompt`: a new turn begins; else a tool
+ * is called. `title`: what is asked, in a few words. The same event twice within two seconds is one step if nothing changed
+ * between.
  */
 export interface StepTake {
   op: "step.take";

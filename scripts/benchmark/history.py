@@ -3,6 +3,7 @@
 What a plain directory offers instead is the baseline: cp -a for a snapshot or a branch, rm -rf for its end.
 """
 
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from benchmark import datasets
 from benchmark.agentfs import Agentfs, AgentfsStage
 from benchmark.measure import Measurement, NotApplicable, Row, Scene
 from benchmark.settings import MIB, Settings
+from benchmark.site import AGENTFSD
 from benchmark.targets import Target
 
 _FEW_ROUNDS = 3
@@ -29,6 +31,10 @@ _COMMAND = {
     f"agentfsd {words} (bare: python -c pass)": words.split()
     for words in ("--version", "status", "branch list", "snapshot create")
 }
+_HOOKS = {  # after a call that changed three files, one of them ignored
+    "outside git": "agentfsd hook after-tool (bare: python -c pass)",
+    "git": "agentfsd hook after-tool in a git repository (bare: python -c pass)",
+}
 _KILLED, _REPLACED = "longest wait, daemon killed", "longest wait, agentfsd restart"
 _MEMORY = {
     "start": Row("memory: daemon after the mount", "MiB"),
@@ -39,7 +45,8 @@ _MEMORY = {
 
 
 def measurements(settings: Settings) -> list[Measurement]:
-    return [*map(_history, settings.changed), _starting(), _mounting(settings.most_changed), _going_on(), _remembering()]
+    mounting = _mounting(settings.most_changed)
+    return [*map(_history, settings.changed), _starting(), _hooking(), mounting, _going_on(), _remembering()]
 
 
 def _once_per_daemon(target: Target, bare: str = "") -> str:
@@ -135,6 +142,34 @@ def _start(scene: Scene) -> Mapping[str, float]:
     return {
         title: timed(partial(daemon.cli, *words, *([] if words == ["--version"] else place))) for title, words in _COMMAND.items()
     }
+
+
+# -- what an agent waits for after each call of a tool ----------------------------------------------------------------
+
+
+def _hooking() -> Measurement:
+    return Measurement(
+        "hook", tuple(Row(title, "ms") for title in _HOOKS.values()), "empty", datasets.empty, _hook, why_not=_has_hooks,
+        about="the time of the hook that tells a model what its call has changed",
+    )  # fmt: skip
+
+
+def _has_hooks(target: Target) -> str:
+    return "" if target.name in ("run", "bare") else "does not depend on the view: see run"
+
+
+def _hook(scene: Scene) -> Mapping[str, float]:
+    if scene.is_bare:
+        return dict.fromkeys(_HOOKS.values(), scene.run(sys.executable, "-c", "pass") * 1000)
+    found = {}
+    for place, title in _HOOKS.items():
+        begin = "git init -q; echo '*.o' >.gitignore" if place == "git" else ":"
+        call = json.dumps({"session_id": f"bench {place}", "tool_name": "Bash", "tool_use_id": str(time.time_ns())})
+        hook = f"cd '{scene.view.root}' && {AGENTFSD} hook %s --for codex >/dev/null <<'.'\n{call}\n.\n"
+        scene.run("sh", "-c", f"cd '{scene.view.root}' && {begin}")
+        scene.run("sh", "-c", hook % "before-tool" + "for name in one two three.o; do date >$name; done")
+        found[title] = scene.run("sh", "-c", hook % "after-tool") * 1000
+    return found
 
 
 # -- mounting, and memory ---------------------------------------------------------------------------------------------

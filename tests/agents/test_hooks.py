@@ -104,6 +104,52 @@ def test_a_session_that_is_resumed_goes_on_in_its_branch_and_no_other_gets_it(mo
     assert (mounted.subtree("claude-other456789ab") / "file").read_text() == "lower\n\n"
 
 
+def test_an_agent_that_knows_the_name_of_another_session_does_not_get_it_into_its_branch(mounted: Mounted) -> None:
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="mine")
+    with Harness(mounted.path, "intruder") as intruder:
+        intruder.hook("prompt", hook_event_name="UserPromptSubmit", prompt="begin")
+        forged = json.dumps({"session_id": _SESSION, "prompt": "forged"})
+        intruder.sh(f"echo '{forged}' | {AGENTFSD} hook prompt --for claude-code")
+        turns = mounted.json("rewind", "--list", "--session", _SESSION)
+        assert [turn["branch"] for turn in turns] == [_BRANCH, "claude-intruder"]
+    with Harness(mounted.path, _SESSION) as harness:
+        assert f"in branch {_BRANCH} of" in harness.hook("session-start", hook_event_name="SessionStart")["systemMessage"]
+        harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="again mine")
+        assert mounted.json("rewind", "--list", "--session", _SESSION)[-1]["branch"] == _BRANCH
+
+
+def test_a_session_whose_branch_is_gone_goes_on_in_its_new_one(mounted: Mounted) -> None:
+    for text in ("first", "second", "third"):
+        with Harness(mounted.path, _SESSION) as harness:
+            said = harness.hook("session-start", hook_event_name="SessionStart")["systemMessage"]
+            harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt=text)
+            harness.sh(f"echo {text} >>file")
+        if text == "first":
+            mounted.cli("discard", _BRANCH)
+    assert f"in branch {_BRANCH} of" in said
+    assert (mounted.subtree(_BRANCH) / "file").read_text() == "lower\nsecond\nthird\n"
+
+
+def test_hooks_that_are_installed_twice_make_one_step_of_an_event(mounted: Mounted) -> None:
+    twice = f"{AGENTFSD} hook %s --for claude-code <&3 & {AGENTFSD} hook %s --for claude-code <&4; wait"
+    with Harness(mounted.path, _SESSION) as harness:
+
+        def both(event: str, **fields: Any) -> None:
+            said = json.dumps({"session_id": _SESSION, **fields})
+            harness.sh(f"exec 3<<'A' 4<<'B'\n{said}\nA\n{said}\nB\n{twice % (event, event)}")
+
+        both("session-start")
+        for _ in range(2):
+            both("prompt", prompt="go on")
+            both("before-tool", **_CALL)
+            harness.sh("echo >>file")
+            harness.hook("after-tool", **_CALL)
+    assert [branch["name"] for branch in mounted.json("branch list")] == ["main", _BRANCH]
+    assert [(step["turn"], step["title"]) for step in mounted.json("rewind", "--list")] == [(1, "go on"), (2, "go on")]
+    assert [step["tag"] for step in mounted.json("snapshot list")] == ["turn 1", "turn 2"]
+
+
 def test_a_session_goes_on_in_its_branch_after_a_rename(mounted: Mounted) -> None:
     for text in ("first", "second"):
         with Harness(mounted.path, _SESSION) as harness:
@@ -213,6 +259,31 @@ def test_what_was_not_asked_for_is_told_loudly(mounted: Mounted) -> None:
     assert beyond["hookSpecificOutput"]["additionalContext"].startswith("OUTSIDE the workspace")
 
 
+def test_git_is_asked_about_paths_of_every_kind(mounted: Mounted) -> None:
+    odd = [":(x)y.o", ":!z.o", "-n.o", "a b.o", "new\nline.o", os.fsdecode(b"\xff.o")]
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.hook("session-start", hook_event_name="SessionStart")
+        harness.sh("git init -q; echo '*.o' >.gitignore; mkdir dir; touch dir/a dir/b.o")
+        harness.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p")
+        harness.hook("before-tool", hook_event_name="PreToolUse", **_CALL)
+        for name in odd:
+            (mounted.subtree(_BRANCH) / name).touch()
+        harness.sh("rm -r dir; ln -s sub dir; touch ':(x)plain'")  # git takes what was in dir to be behind a symlink
+        told = harness.hook("after-tool", hook_event_name="PostToolUse", **_CALL)["hookSpecificOutput"]["additionalContext"]
+    ignored = next(line for line in told.splitlines() if line.startswith("Changed, and ignored by git: "))
+    assert ignored.count(".o") == len(odd) and ":(x)y.o" in ignored
+    assert "added: :(x)plain" in told
+
+
+def test_a_model_is_told_both_names_of_what_was_renamed(mounted: Mounted) -> None:
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.hook("session-start", hook_event_name="SessionStart")
+        harness.hook("before-tool", hook_event_name="PreToolUse", **_CALL)
+        harness.sh("mv file 'a new name'; mv sub moved")
+        told = harness.hook("after-tool", hook_event_name="PostToolUse", **_CALL)["hookSpecificOutput"]["additionalContext"]
+    assert "renamed: file -> a new name, sub -> moved" in told
+
+
 def test_many_changes_are_counted_truly(mounted: Mounted) -> None:
     with Harness(mounted.path, _SESSION) as harness:
         harness.hook("session-start", hook_event_name="SessionStart")
@@ -258,6 +329,7 @@ def test_a_model_is_told_once_that_the_files_were_put_back(mounted: Mounted) -> 
         assert "put back" in told["hookSpecificOutput"]["additionalContext"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "body", ["", "{", "[]", "null", '{"session_id": 7}', '{"prompt": {"a": 1}}', "\x00", '{"tool_input": 3}']
 )
@@ -337,21 +409,31 @@ def test_no_input_ends_a_hook_with_an_error(closed: str, body: str) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_a_hook_loads_no_library(mounted: Mounted) -> None:
-    libraries = ("click", "msgspec", "rich", "trio", "subprocess", "typing", "selectors")
-    program = f"""
+def test_a_hook_loads_no_library(mounted: Mounted, tmp_path: Path) -> None:
+    libraries = ("click", "msgspec", "rich", "trio", "subprocess", "typing", "selectors", "json", "re", "enum", "collections")
+    program = tmp_path / "hook.py"
+    program.write_text(f"""
 import sys
 from agentfsd.cli import entry
 try:
     entry.main()
 finally:
     print(*(name for name in {libraries} if name in sys.modules), file=sys.stderr)
-"""
+""")
     root = Path(__file__).parents[2]
-    for event in ("session-start", "prompt", "after-tool"):
-        done = subprocess.run(
-            [sys.executable, "-S", "-c", program, "hook", event], input=json.dumps({"session_id": _SESSION, **_CALL}), text=True,
-            cwd=mounted.lower, capture_output=True, check=True, timeout=60,
-            env={**os.environ, "PYTHONPATH": f"{root}:{root / 'client'}"},
-        )  # fmt: skip
-        assert done.stderr.strip() == ""
+    said = json.dumps({"session_id": _SESSION, **_CALL})
+    with Harness(mounted.path, _SESSION) as harness:
+        harness.sh("git init -q")
+        for event in ("session-start", "prompt", "before-tool", "after-tool", "session-end"):
+            harness.sh("date >>file")
+            command = f"PYTHONPATH={root}:{root / 'client'} {sys.executable} -S {program} hook {event} 2>&1"
+            answer, loaded = harness.sh(f"echo '{said}' | {command}").splitlines()
+            assert isinstance(json.loads(answer), dict) and loaded == ""
+            assert event != "after-tool" or "modified: file" in answer
+
+
+def test_the_installed_program_begins_without_re() -> None:
+    command = [sys.executable, "-X", "importtime", AGENTFSD, "--version"]
+    imported = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "agentfsd.cli.entry" in imported
+    assert not re.search(r"\| +(re|enum|typing)$", imported, re.MULTILINE)

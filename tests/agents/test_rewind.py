@@ -90,7 +90,7 @@ def test_what_cannot_be_meant_is_said(mounted: Mounted, session: Harness) -> Non
     with Harness(mounted.path, "another-session") as other:
         other.hook("prompt", hook_event_name="UserPromptSubmit", prompt="p")
         done = mounted.cli("rewind", "--to", "1", check=False)
-        assert done.returncode == 1 and "2 sessions are meant" in done.stderr and "another-session (branch claude-" in done.stderr
+        assert done.returncode == 1 and "there are 2 sessions" in done.stderr and "another-session (branch claude-" in done.stderr
 
 
 def test_steps_go_with_their_snapshots(mounted: Mounted, session: Harness) -> None:

@@ -503,7 +503,7 @@ def test_a_file_of_the_plugin_that_was_edited_stays(home: Path) -> None:
 @pytest.mark.parametrize("harness", HARNESSES)
 def test_hooks_for_the_user_and_the_project_are_warned_of(home: Path, harness: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "twice" not in agentfsd("agent", "install", harness).stderr
-    assert "taken twice" in agentfsd("agent", "install", harness, "--project").stderr
+    assert "runs twice" in agentfsd("agent", "install", harness, "--project").stderr
     done = agentfsd("agent", "doctor", harness, check=False)
     assert done.returncode == 1 and "for you and for this project" in done.stdout
     agentfsd("agent", "remove", harness)

@@ -106,6 +106,7 @@ def test_only_some_paths(project: Mounted) -> None:
     assert_committed(project, wanted)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("mine", "theirs", "path"),
     [

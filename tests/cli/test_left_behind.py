@@ -46,6 +46,7 @@ def begun(mounted: Mounted, tmp_path: Path, what: str) -> subprocess.Popen[bytes
     return process
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("what", ["export", "import"])
 @pytest.mark.parametrize("daemon_too", [False, True], ids=["command killed", "daemon killed first"])
 def test_killing_it_leaves_nothing(mounted: Mounted, tmp_path: Path, what: str, daemon_too: bool) -> None:

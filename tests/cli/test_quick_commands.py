@@ -6,15 +6,16 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentfs_client.message import PROTOCOL_VERSION
 from agentfs_client.transport import connection_closed
 from agentfs_host.mount_table import FSTYPE, OVERLAY_SOURCE
-from agentfsd.cli import quick_commands, quick_daemon
+from agentfsd.cli import quick_commands, quick_daemon, quick_json
 from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse
 
 # Runs the program's entry point, and then says on a descriptor of its own which libraries were loaded.
@@ -251,3 +252,32 @@ def test_a_reader_that_has_ended_is_no_error(changed: Mounted) -> None:
     command = f"{sys.executable} -c 'from agentfsd.cli import entry; entry.main()' diff b | true"
     done = subprocess.run(["sh", "-c", command], cwd=changed.path, capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+_TEXTS = [
+    b"{}", b" [1, 2.5, -3e9, true, null, NaN, -Infinity] ", b'"\\ud800 \\u00e9"', '"é😀"'.encode(), b'{"a": {"b": []}}\n',
+    b"", b"{", b"[1,]", b"1 2", b'"\t"', b"\xff", b"\xef\xbb\xbf{}", "{}".encode("utf-16"), b'"\xed\xa0\x80"', b"nul",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", _TEXTS)
+def test_json_is_read_as_python_reads_it(text: bytes) -> None:
+    def outcome(read: Callable[..., Any]) -> str:
+        try:
+            return repr(read(text, object_hook=lambda value: sorted(value)))
+        except ValueError as exc:
+            return repr(exc)
+
+    assert outcome(quick_json.loads) == outcome(json.loads)
+    program = "import sys; from agentfsd.cli import quick_json; print(ascii(quick_json.loads(sys.stdin.buffer.read())))"
+    done = subprocess.run([sys.executable, "-c", program], input=text, capture_output=True, check=False)  # without json
+    assert done.stdout.decode().strip() == (ascii(json.loads(text)) if not done.returncode else "")
+    assert b"JSONDecodeError" in done.stderr or b"UnicodeDecodeError" in done.stderr or not done.returncode
+
+
+def test_json_is_written_as_python_writes_it() -> None:
+    for value in ({"b": [1, 2.5, None, True], "a": 'é\ud800\n"'}, [], {}, "x", 3, float("inf"), {1: {"x": ()}}):
+        for is_sorted in (True, False):
+            assert quick_json.dumps(value, sort_keys=is_sorted) == json.dumps(value, sort_keys=is_sorted)
+    with pytest.raises(TypeError):
+        quick_json.dumps({"a": object()})

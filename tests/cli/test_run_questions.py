@@ -142,6 +142,7 @@ def screen(shared: Mounted, request: pytest.FixtureRequest, monkeypatch: pytest.
         each.close()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("key", "text", "again"), [("a", True, True), ("s", True, False), ("r", True, False), ("d", False, True), ("n", False, False)]
 )

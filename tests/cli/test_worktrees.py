@@ -210,6 +210,7 @@ def test_what_cannot_be_made_leaves_no_branch_behind(repository: Mounted) -> Non
     assert [found["name"] for found in repository.json("worktree list")] == ["fix"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "given",
     [

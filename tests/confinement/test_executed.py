@@ -59,6 +59,7 @@ def repository(mounted: Mounted) -> Mounted:
     return mounted
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_commit_refuses_what_runs_on_the_persons_side(repository: Mounted, name: str) -> None:
     script, path = CHANGES[name]

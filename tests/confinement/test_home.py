@@ -11,6 +11,8 @@ import pytest
 
 from tests.confinement.world import World
 
+pytestmark = pytest.mark.sample(1)
+
 MANY_CHANGES = """
     cd; rm .bashrc; echo more >> victim; echo n > new; chmod 700 dir
     rm -r .ssh; mkdir .ssh; echo k > .ssh/other

@@ -9,6 +9,8 @@ import pytest
 
 from tests.confinement.world import SECRET, World
 
+pytestmark = pytest.mark.sample(1)
+
 
 class Names(NamedTuple):
     world: World

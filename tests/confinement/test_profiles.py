@@ -19,6 +19,8 @@ from agentfsd.domain_errors import Refusal
 from tests.confinement.world import ORDINARY, SECRET, World
 from tests.mounted import AGENTFSD, needs_fuse, needs_namespaces, needs_open_checkout, needs_root
 
+pytestmark = pytest.mark.sample(1)
+
 
 def run(world: World, script: str, *options: str, check: bool = True) -> str:
     words = ("run", "-m", str(world.point), "-b", "mine", *options, "--", "sh", "-c", script)

@@ -12,6 +12,8 @@ import pytest
 
 from tests.confinement.world import World
 
+pytestmark = pytest.mark.sample(1)
+
 
 @pytest.fixture
 def silent(world: World, turn: int, request: pytest.FixtureRequest) -> Iterator[World]:

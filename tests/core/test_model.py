@@ -346,7 +346,7 @@ class OverlayMachine(RuleBasedStateMachine):
 
 TestOverlay = OverlayMachine.TestCase
 TestOverlay.settings = settings(
-    max_examples=rounds("random overlays", 60, 1500),
+    max_examples=rounds("random overlays", 40, 1500),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -1,5 +1,8 @@
 """The steps of agents' sessions: numbers, snapshots only of what changed, and what a restore or an undo does to them."""
 
+import pytest
+
+from agentfsd.core import session_steps
 from agentfsd.core.session_steps import SessionSteps
 from tests.overlays import Opened
 
@@ -117,3 +120,39 @@ def test_only_so_many_snapshots_of_steps_are_kept(opened: Opened) -> None:
         opened.overlay.retention.apply(opened.overlay.refs.branch("work").id)
     assert [step.turn for step in opened.overlay.steps.all()] == [4, 5, 6]
     assert opened.overlay.fsck() == []
+
+
+def test_an_event_that_is_told_twice_is_one_step(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.overlay.branches.create("work")
+    opened.overlay.branches.create("other")
+    for prompt, place in ((True, "1.0"), (False, "1.1")):
+        first = _take(opened, prompt=prompt, key="k")
+        assert (first[0], _take(opened, prompt=prompt, key="k")) == (place, (place, first[1], False, False))
+    assert _take(opened, prompt=True, key="k")[0] == "2.0"  # a call was between
+    opened.write("f", b"1", "work")
+    assert _take(opened, prompt=True, key="k")[0] == "3.0"  # something changed
+    assert _take(opened, prompt=True, key="l")[0] == "4.0"
+    assert opened.overlay.steps.take("other", "s", is_prompt=True, key="l")[0].turn == 5
+    assert _take(opened, prompt=True)[0] == "6.0" and _take(opened, prompt=True)[0] == "7.0"  # they have no name
+    monkeypatch.setattr(session_steps, "_TWICE_NS", 0)
+    assert [_take(opened, prompt=True, key="m")[0] for _ in range(2)] == ["8.0", "9.0"]  # each at its own time
+
+
+def test_a_bound_process_moves_no_session_into_its_branch(opened: Opened) -> None:
+    ids = {name: opened.overlay.branches.create(name).id for name in ("home", "other", "third")}
+
+    def home_after(branch: str, *, is_bound: bool) -> str:
+        home = opened.overlay.steps.take(branch, "s", is_prompt=True, is_bound=is_bound)[0].home_id
+        return next((name for name, number in ids.items() if number == home), "another")
+
+    assert home_after("home", is_bound=True) == "home"  # the first
+    assert home_after("other", is_bound=True) == "home"
+    opened.reopen()
+    assert home_after("other", is_bound=True) == "home"
+    assert home_after("third", is_bound=False) == "third"
+    assert home_after("other", is_bound=True) == "third"
+    opened.overlay.branches.discard("third")
+    assert home_after("other", is_bound=True) == "third"  # an older branch does not follow it
+    ids["new"] = opened.overlay.branches.create("new").id
+    assert home_after("new", is_bound=True) == "new"
+    assert home_after("other", is_bound=True) == "new"

@@ -12,6 +12,8 @@ import pytest
 
 from tests.mounted import Mounted
 
+pytestmark = pytest.mark.sample(1)
+
 SETTLED_S = 1.2  # what follows the lower is cached for a second
 GONE = (errno.ENOENT, errno.ESTALE)
 
@@ -71,6 +73,7 @@ def test_writing_copies_what_is_there_now(mounted: Mounted, root: Path) -> None:
     no_complaint(mounted)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("act", ["unlink", "replace", "directory"])
 def test_file_that_goes_stays_readable_where_it_is_open(mounted: Mounted, root: Path, act: str) -> None:
     reader = os.open(root / "file", os.O_RDONLY)
@@ -96,6 +99,7 @@ def test_file_that_goes_stays_readable_where_it_is_open(mounted: Mounted, root: 
     no_complaint(mounted)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("act", ["unlink", "directory"])
 def test_write_to_a_file_that_has_gone_is_a_stale_handle_or_kept(mounted: Mounted, root: Path, act: str) -> None:
     writer = os.open(root / "file", os.O_RDWR)

@@ -201,6 +201,7 @@ def test_right_headers_with_random_bodies(
         send(kernel, caplog, opcode, node, body, uid, pid)
 
 
+@pytest.mark.sample(1)
 @settings(QUICK, max_examples=800)
 @given(st.lists(st.tuples(requests(), uids, pids), min_size=1, max_size=10))
 def test_right_forms_with_absurd_values(
@@ -249,6 +250,7 @@ VALID: dict[int, tuple[int, bytes]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("opcode", sorted(VALID))
 def test_valid_requests_cut_at_every_length(kernel: FakeKernel, caplog: pytest.LogCaptureFixture, opcode: int) -> None:
     """The header says the truth about how much there is."""

@@ -363,6 +363,7 @@ def check(io: IoMode, sequence: list[tuple[Any, ...]]) -> None:
             plain.close()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("io", ["cached", "zero-message"])
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
 @given(sequence=st.lists(steps, max_size=25))
@@ -370,6 +371,7 @@ def test_requests_do_what_the_calls_do_in_a_plain_directory(io: IoMode, sequence
     check(io, sequence)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("io", ["cached", "zero-message"])
 @settings(max_examples=LIVES, deadline=None, derandomize=True, database=None)
 @given(pairs=st.lists(st.tuples(deaths, steps), min_size=10, max_size=20))

@@ -180,6 +180,7 @@ def asked(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().rstrip("\n")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("act", ["stat", "rmdir", "rename", "file"])
 def test_working_directory_outlives_what_another_branch_does_at_its_name(mounted: Mounted, act: str) -> None:
     mounted.cli("branch create", "one")

@@ -67,7 +67,7 @@ def test_a_database_of_the_first_version_gets_what_came_since(tmp_path: Path) ->
     for statement in (
         "DROP TABLE rule", "DROP TABLE seal", "DROP TABLE merged", "DROP TABLE deed", "DROP TABLE origin",
         "ALTER TABLE snapshot DROP COLUMN kind", "ALTER TABLE snapshot DROP COLUMN author",
-        "ALTER TABLE branch DROP COLUMN base_id", "PRAGMA user_version = 1",
+        "ALTER TABLE branch DROP COLUMN base_id", "ALTER TABLE step DROP COLUMN home", "PRAGMA user_version = 1",
     ):  # fmt: skip
         first.db.execute(statement)
     first.close()
@@ -140,10 +140,22 @@ def test_a_branch_of_an_older_version_is_told_which_branch_it_was_made_from(tmp_
     first.db.execute("ALTER TABLE branch DROP COLUMN base_id")
     first.db.execute("INSERT INTO branch VALUES ('A', 'main', 1, '', 0, 0), ('B', 'child', 2, 'main', 1, 0)")
     first.db.execute("DROP TABLE seal")
+    first.db.execute("DROP TABLE step")
     first.db.execute("PRAGMA user_version = 2")
     first.close()
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")
     assert opened.db.execute("SELECT base_id FROM branch ORDER BY id").fetchall() == [("",), ("A",)]
+    opened.close()
+
+
+def test_a_session_of_version_8_goes_on_where_it_was(tmp_path: Path) -> None:
+    first = Store.open(str(tmp_path / "meta.db"), "/lower")
+    first.db.execute("ALTER TABLE step DROP COLUMN home")
+    first.db.execute("INSERT INTO step VALUES (1, 's', 'codex', 'A', 1, 0, '', 'p', 0, 'S', 0, 0)")
+    first.db.execute("PRAGMA user_version = 8")
+    first.close()
+    opened = Store.open(str(tmp_path / "meta.db"), "/lower")
+    assert opened.db.execute("SELECT home FROM step").fetchall() == [("A",)]
     opened.close()
 
 
@@ -163,6 +175,7 @@ def test_exports_of_version_4_are_noted_where_there_are_any(
     for number, name in enumerate(names, 1):
         values = (str(number), name, "temporary: of a running export")
         first.db.execute("INSERT INTO snapshot VALUES (?, ?, 'main', 'A', 0, '', 0, ?, 0, NULL, NULL, '', '')", values)
+    first.db.execute("DROP TABLE step")
     first.db.execute("PRAGMA user_version = 4")
     first.close()
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.posix.places import NOBODY, call, errno_of, in_child, needs_root_for
 
 AT_FDCWD = -100
@@ -196,6 +198,7 @@ def test_a_chain_of_renames_ends_where_it_should(d: Path) -> None:
     assert sorted(path.name for path in d.iterdir() if path.name.startswith("n")) == ["n49"]
 
 
+@pytest.mark.sample(3)
 def test_replacing_atomically_never_shows_a_gap(d: Path) -> None:
     program = "print('on', flush=True)\nfor _ in range(3000): assert open('file').read() in ('seed\\n','new\\n')"
     reader = subprocess.Popen([sys.executable, "-c", program], cwd=d, stdout=subprocess.PIPE)

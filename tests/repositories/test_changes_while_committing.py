@@ -64,6 +64,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("rule", ["refuse", "merge"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_after_reading_is_kept(agents: Agents, monkeypatch: pytest.MonkeyPatch, change: str, rule: Rule) -> None:

@@ -32,6 +32,7 @@ def state(place: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("into", ["branch", "lower"])
 def test_a_packed_ref_outside_of_refs_is_left_alone(agents: Agents, name: str, into: str, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def expire(place: Path) -> None:
     git(place, "-c", "gc.packRefs=false", "gc", "-q", "--prune=now")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("into", ["one", "lower"])
 @pytest.mark.parametrize("expired", ["theirs", "both", "neither"])
 @pytest.mark.parametrize("before", [False, True])

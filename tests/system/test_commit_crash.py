@@ -102,6 +102,7 @@ def end_by(load: Load, action: str) -> bool:
     return done
 
 
+@pytest.mark.sample(1)
 def test_a_commit_killed_anywhere_is_finished_or_undone(load: Load) -> None:
     load.reset()
     begun = time.monotonic()
@@ -119,6 +120,7 @@ def test_a_commit_killed_anywhere_is_finished_or_undone(load: Load) -> None:
         load.check(end_by(load, "resume" if number % 3 else "abort"))
 
 
+@pytest.mark.sample(1)
 def test_what_finishes_or_undoes_it_may_be_killed_as_well(load: Load) -> None:
     load.reset()
     calls = load.calls("commit")

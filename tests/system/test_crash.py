@@ -76,6 +76,7 @@ def check_writer(mounted: Mounted, writer: Writer, expected: dict[str, Any]) -> 
     assert set(found) - under_way == (set(expected["files"]) | set(expected["dirs"])) - under_way
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("interposed", [False, True])
 def test_sigkill_under_load_loses_nothing(mounted: Mounted, tmp_path: Path, interposed: bool) -> None:
     """*interposed*: whoever writes has real descriptors, and goes on for a moment after the daemon has gone."""

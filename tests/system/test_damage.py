@@ -216,6 +216,7 @@ def metadata_of(state: Path) -> dict[str, bytes]:
     return {name: hashlib.sha256((state / name).read_bytes()).digest() for name in names if (state / name).exists()}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("rounds", "is_mounted"), [(ROUNDS, False), (MOUNTS, True)])
 def test_no_damage_is_silent_and_none_grows(crashed: Crashed, tmp_path: Path, rounds: int, is_mounted: bool) -> None:
     chance, outcomes = random.Random(SEED), Counter[str]()

@@ -224,6 +224,7 @@ def start_writer(mounted: Mounted) -> subprocess.Popen[str]:
     return writer
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "SIGKILL", "abort", "umount -l", "umount -f"])
 def test_every_end_with_a_file_open_keeps_what_was_written(used: Mounted, end: str) -> None:
     if not end.startswith("SIG"):

@@ -64,6 +64,7 @@ def test_snapshot_has_what_was_written_through_a_mapping(mounted: Mounted, io: s
     sound(mounted)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["file", "made"])
 def test_open_writer_goes_on_after_a_snapshot_which_stays(mounted: Mounted, io: str, name: str) -> None:
     mounted.cli("branch create", "b")

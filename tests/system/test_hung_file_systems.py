@@ -12,6 +12,7 @@ from tests.hanging import in_a_hung_file_system
 from tests.mounted import Mounted, agentfsd, needs_root
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("unmounted", [True, False], ids=["unmounted lazily", "mounted"])
 def test_everybody_goes_on(mounted: Mounted, tmp_path: Path, unmounted: bool) -> None:
     needs_root()

@@ -13,6 +13,7 @@ HAMMER = str(Path(__file__).parent / "hammer.py")
 OPERATIONS = rounds("operations of a hammer", 2_000, 50_000)  # for each of the two
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("interposed", [False, True])
 @pytest.mark.parametrize("views", [("pid", "pid"), ("pid", "namespace")])
 def test_hammering_the_same_paths_in_two_branches(mounted: Mounted, views: tuple[str, str], interposed: bool) -> None:

@@ -13,7 +13,7 @@ from tests.compare import describe, differences
 from tests.mounted import AGENTFSD, Mounted, needs_namespaces
 from tests.rounds import rounds, seed
 
-KILLS = rounds("kills of a daemon under an overlay", 5, 300)
+KILLS = rounds("kills of a daemon under an overlay", 3, 300)
 TEN = rounds("times that ten branches run as overlays and are killed", 1, 20)
 _BRANCHES = [f"b{number}" for number in range(10)]
 

@@ -246,6 +246,7 @@ os.rename(sys.argv[1] + '.part', sys.argv[1])
 """
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("way", ESCAPES)
 @pytest.mark.parametrize("how", ["run", "bind"])
 def test_leaving_ones_parents_does_not_leave_the_branch(two: Mounted, tmp_path: Path, way: str, how: str) -> None:

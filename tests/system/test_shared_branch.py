@@ -82,6 +82,7 @@ def finished(*processes: subprocess.Popen[str]) -> list[int]:
     return [int(text) for text in said]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("one", "two"), WAYS)
 @pytest.mark.parametrize("kind", ["flock", "record"])
 def test_counter_behind_a_lock_loses_nothing(branch: Shared, kind: str, one: str, two: str) -> None:
@@ -89,6 +90,7 @@ def test_counter_behind_a_lock_loses_nothing(branch: Shared, kind: str, one: str
     assert int((branch.tree / "counter").read_text()) == sum(done) == 2 * ROUNDS
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("one", "two"), WAYS)
 @pytest.mark.parametrize("journal", ["delete", "wal"])
 def test_sqlite_has_every_acknowledged_transaction(branch: Shared, journal: str, one: str, two: str) -> None:

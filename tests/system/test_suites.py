@@ -17,8 +17,8 @@ from tests.mounted import Mounted, needs_namespaces
 
 VIEWS = {"one": "namespace", "two": "pid"}
 
-CPYTHON = "test_os test_shutil test_pathlib test_mmap test_posix test_fcntl"
-CPYTHON_LONG = f"{CPYTHON} test_tempfile test_zipfile"
+CPYTHON = "test_os test_shutil test_mmap test_posix test_fcntl"
+CPYTHON_LONG = f"{CPYTHON} test_pathlib test_tempfile test_zipfile"
 # Thirty directories deep, walked a hundred times: without cached names (the caller-dependent view) that takes minutes.
 SLOW_IN_PID_VIEW = "*many_open_files*"
 # They do to files what the tests of plain and deflated archives do, and take ten times as long to compress: with --long only.
@@ -133,6 +133,7 @@ for number in range(60):
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("journal", ["delete", "wal"])
 def test_sqlite_with_four_writers(branches: Mounted, journal: str) -> None:
     program = needs_program("sqlite3", "apt-get install sqlite3")

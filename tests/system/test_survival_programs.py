@@ -15,7 +15,7 @@ from tests.mounted import Mounted, needs_namespaces
 from tests.rounds import rounds
 from tests.system.survival_programs import PROGRAMS
 
-SECONDS = rounds("seconds of kills", 6, 600)
+SECONDS = rounds("seconds of kills", 4, 600)
 EVERY_S = 2.0
 BEGIN = "import sqlite3; sqlite3.connect('database').executescript('pragma journal_mode=wal; create table t(who, number)')"
 

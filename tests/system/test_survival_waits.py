@@ -59,6 +59,7 @@ def asking(mounted: Mounted, view: str, path: str = "secret", flags: int = os.O_
     return mounted.start("fix", sys.executable, "-c", ASKING, path, str(flags), view=view, stdout=subprocess.PIPE)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("answer", "outcome"), [("allow", "opened b'of the lower\\n'\n"), ("deny", "EACCES\n")])
 def test_question_is_asked_again_by_the_next_daemon(mounted: Mounted, view: str, answer: str, outcome: str) -> None:
     program = asking(mounted, view)
@@ -92,6 +93,7 @@ def test_question_that_nobody_answers_ends_after_a_kill_as_before(mounted: Mount
     assert mounted.json("asks") == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGUSR1])
 def test_question_ends_with_its_process_after_a_kill(mounted: Mounted, view: str, number: signal.Signals) -> None:
     program = asking(mounted, view)
@@ -125,6 +127,7 @@ EVENTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(1)
 def test_inotify_tells_the_same_as_before(mounted: Mounted, view: str, tmp_path: Path) -> None:
     told = tmp_path / "told"
     with told.open("w") as file:

@@ -121,6 +121,7 @@ for number in range(int(sys.argv[2])): os.pwrite(fd, sys.argv[1].encode() * 10, 
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("one", "two"), PAIRS)
 def test_two_that_write_one_page_do_not_wait_for_each_other(shared: Mounted, one: str, two: str) -> None:
     (shared.subtree("b") / "d" / "one").write_bytes(b"." * 700)
@@ -137,6 +138,7 @@ for number in range(int(sys.argv[1])):
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("one", "two"), PAIRS)
 def test_those_that_open_and_write_one_page_again_and_again_do_not_wait_for_each_other(
     shared: Mounted, one: str, two: str
@@ -176,6 +178,7 @@ print(sorted(said - {"ENOENT"}))
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("one", "two"), PAIRS)
 def test_open_that_may_create_never_finds_a_file_in_the_way(shared: Mounted, one: str, two: str) -> None:
     assert together([start(shared, view, OPEN, str(ROUNDS)) for view in (one, two, one, two)]) == ["[]\n"] * 4

@@ -172,6 +172,7 @@ def test_names_and_contents_are_shown_and_not_run(browser: Browser, address: str
     browser.until(f"document.querySelectorAll('.code .line').length > {lines}")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dark", [False, True])
 def test_narrow_window_shows_everything_without_scrolling_sideways(
     browser: Browser, address: str, tmp_path: Path, dark: bool

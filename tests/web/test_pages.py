@@ -316,3 +316,14 @@ def test_a_process_that_waits_is_answered_on_a_page(writing: Visitor, visitor: V
     assert "seven" in process.communicate(timeout=60)[0]
     assert "No process waits" in writing.get("/asks").text
     mounted.cli("rules remove", "-b", "agent-7", "ask app.py")
+
+
+def test_first_page_tells_of_conflicts_that_a_merge_has_left(mounted: Mounted, visitor: Visitor) -> None:
+    for branch in ("left-1", "left-2"):
+        mounted.run(branch, "sh", "-ec", f"echo {branch} > both", new=True, view="pid")
+    mounted.cli("merge", "left-1", "left-2", "--conflicts", check=False)
+    row = next(row for row in visitor.get("/").text.split("<tr")[1:] if 'data-branch="left-2"' in row)
+    assert "merge of left-1 not finished: 1 conflict undecided" in row
+    mounted.cli("merge", "--abort", "left-2")
+    for branch in ("left-1", "left-2"):
+        mounted.cli("discard", branch)

@@ -1,12 +1,9 @@
 """What a tool has changed, in a few lines that a model reads: deleted files first. It imports nothing that takes long."""
 
 import os
-import select
-import signal
-import time
-from collections.abc import Sequence
+from _collections_abc import Sequence
 
-from agentfsd.cli import git_environment
+from agentfsd.cli.agents.ignored_paths import IgnoredPaths
 from agentfsd.escape import quoted
 
 TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
@@ -15,7 +12,6 @@ if TYPE_CHECKING:
 
 MOST = 400  # changes that are looked at
 _NAMES = 8  # that a line has
-_GIT_PATIENCE_S = 1.0
 _VERBS = {
     "A": "added",
     "M": "modified",
@@ -27,20 +23,21 @@ _VERBS = {
 }
 
 
-def report(reply: "JsonReply", root: str, named: Sequence[str]) -> str:
+def report(reply: "JsonReply", root: str, named: Sequence[str], git: IgnoredPaths) -> str:
     """Return what has changed since a step; "" if nothing has.
 
     Args:
         reply: The daemon's answer to StepChanges.
         root: Where the workspace is seen.
         named: The paths that the tool was asked to change, absolute or relative to the current directory.
+        git: Tells which paths git ignores.
     """
     changes = reply.changes
     outside = [path for path in named if not _is_within(os.path.abspath(path), root)]
     lines = [] if not outside else [f"OUTSIDE the workspace, so not in the branch and not undone by a rewind: {_list(outside)}"]
     if changes:
         paths = {change.path_bytes: change for change in changes}
-        ignored = ignored_by_git(root, list(paths))
+        ignored = git.among({path: change.status != "D" for path, change in paths.items()})
         deleted = [path for path, change in paths.items() if change.status == "D"]
         left = {path: change for path, change in paths.items() if change.status != "D"}
         more = sum(reply.counts.values()) - len(changes)  # that are not listed; deleted paths are listed first
@@ -76,8 +73,13 @@ def _others(left: "dict[bytes, JsonReply]", ignored: set[bytes], root: str, name
         lines.append(f"Changed, and ignored by git: {_gathered(hidden, is_all)}")
     for status, verb in _VERBS.items():
         if some := [path for path in seen if left[path].status == status and path not in beside]:
-            lines.append(f"{verb}: {_gathered(some, is_all)}")
+            lines.append(f"{verb}: {_renamed(left, some, is_all) if status == 'R' else _gathered(some, is_all)}")
     return lines
+
+
+def _renamed(left: "dict[bytes, JsonReply]", paths: Sequence[bytes], is_all: bool) -> str:
+    more = f" and {'' if is_all else 'at least '}{len(paths) - _NAMES} more" if len(paths) > _NAMES else ""
+    return ", ".join(f"{quoted(left[path].old_path_bytes)} -> {quoted(path)}" for path in paths[:_NAMES]) + more
 
 
 def _holds(path: bytes, wanted: set[bytes]) -> bool:
@@ -108,62 +110,3 @@ def _list(paths: Sequence[str]) -> str:
 def _is_within(path: str, root: str) -> bool:
     place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     return any(each == root or each.startswith(root.rstrip("/") + "/") for each in (path, place))
-
-
-def ignored_by_git(root: str, paths: Sequence[bytes]) -> set[bytes]:
-    """Return those of the *paths* in *root* that git's rules exclude; none if *root* is no work tree, or git is missing or slow.
-
-    git runs none of the repository's programs for this question: it does not read the index.
-    """
-    if not os.path.lexists(os.path.join(root, ".git")):
-        return set()
-    said = _git(root, b"".join(path + b"\0" for path in paths))
-    return {name for name in said.split(b"\0") if name}
-
-
-def _git(root: str, given: bytes) -> bytes:
-    command = ["git", "-C", root, "-c", "core.fsmonitor=false", "check-ignore", "--no-index", "--stdin", "-z"]
-    source, feed = os.pipe()
-    result, sink = os.pipe()
-    null = os.open(os.devnull, os.O_RDWR)
-    try:
-        actions = [(os.POSIX_SPAWN_DUP2, source, 0), (os.POSIX_SPAWN_DUP2, sink, 1), (os.POSIX_SPAWN_DUP2, null, 2)]
-        pid = os.posix_spawnp("git", command, git_environment.own(), file_actions=actions)
-    except OSError:
-        os.close(feed)
-        os.close(result)
-        return b""
-    finally:
-        for fd in (source, sink, null):
-            os.close(fd)
-    return _talk(pid, feed, result, given)
-
-
-def _talk(pid: int, feed: int, result: int, given: bytes) -> bytes:
-    """Give a process its input and return its output; b"" if that takes too long."""
-    said, ends = b"", time.monotonic() + _GIT_PATIENCE_S
-    os.set_blocking(feed, False)
-    try:
-        while True:
-            left = ends - time.monotonic()
-            readable, writable, _ = select.select([result], [feed] if given else [], [], max(0, left))
-            if writable:
-                given = given[os.write(feed, given[:65536]) :]
-            if not given and feed >= 0:
-                os.close(feed)
-                feed = -1
-            if readable:
-                part = os.read(result, 65536)
-                if not part:
-                    return said
-                said += part
-            if left <= 0:
-                os.kill(pid, signal.SIGKILL)
-                return b""
-    except OSError:  # it has ended early
-        return b""
-    finally:
-        os.close(result)
-        if feed >= 0:
-            os.close(feed)
-        os.waitpid(pid, 0)

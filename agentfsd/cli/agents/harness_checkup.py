@@ -69,7 +69,7 @@ def _of(integration: Integration, directory: str) -> Iterator[HarnessFinding]:
             elif state == "unreadable":
                 yield HarnessFinding(False, f"{name}: {change.path} cannot be read", "mend it: the harness cannot read it either")
     if has_hooks_twice(integration, directory):
-        hint = f"every event is taken twice: agentfsd agent remove {name}, or with --project"
+        hint = f"each of them runs twice; `agentfsd agent remove {name}` removes yours, with --project those of the project"
         yield HarnessFinding(False, f"{name}: hooks are installed for you and for this project", hint)
     if "installed" not in states:
         if shutil.which(integration.program):

@@ -5,9 +5,10 @@ schemas in its repository) and of Gemini CLI (geminicli.com/docs/hooks/reference
 sends what agentfsd/cli/agents/opencode_plugin.js says.
 """
 
-import json
 import os
 import zlib
+
+from agentfsd.cli import quick_json
 
 TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class HookInput:
         harness: One of HARNESSES.
         event_name: The harness's name for the event, which the answer repeats.
         session: The harness's name for the session; "" if it gives none.
-        key: A name for the call of a tool, the same before and after it.
+        key: A name for the call of a tool, the same before and after it; or for the prompt.
         title: What is asked, in a few words.
         paths: The files that a tool was asked to change; empty if that is not known.
     """
@@ -52,14 +53,17 @@ def read(body: bytes, harness: str) -> HookInput:
     Raises:
         ValueError: It is no JSON object.
     """
-    said = json.loads(body) if body.strip() else {}
+    said = quick_json.loads(body) if body.strip() else {}
     if not isinstance(said, dict):
         raise ValueError("the input is no JSON object")
     tool, asked = _text(said.get("tool_name")), said.get("tool_input")
     key = _name(said.get("tool_use_id") or said.get("call_id"))
     if tool and not key:  # Gemini CLI has no name for a call
-        key = f"{tool[:_TITLE_CHARACTERS]}-{zlib.crc32(json.dumps(asked, sort_keys=True).encode()):08x}"
-    title = _first_words(_text(said.get("prompt"))) if "prompt" in said else _tool_title(tool, asked)
+        key = f"{tool[:_TITLE_CHARACTERS]}-{zlib.crc32(quick_json.dumps(asked, sort_keys=True).encode()):08x}"
+    prompt = _text(said.get("prompt")) if "prompt" in said else None
+    if prompt is not None:
+        key = f"{_name(said.get('turn_id'))[:_TITLE_CHARACTERS]}-{zlib.crc32(prompt.encode()):08x}"
+    title = _first_words(prompt) if prompt is not None else _tool_title(tool, asked)
     event = _text(said.get("hook_event_name"))
     session = _name(said.get("session_id"))
     return HookInput(harness or _guessed(said, event), event, session, key, title, _named_paths(tool, asked))
@@ -81,7 +85,7 @@ def answer(said: HookInput, context: str, message: str) -> bytes:
             reply["hookSpecificOutput"] = {"hookEventName": said.event_name, "additionalContext": context}
         if message:
             reply["systemMessage"] = message
-    return json.dumps(reply).encode() + b"\n"
+    return quick_json.dumps(reply).encode() + b"\n"
 
 
 def _guessed(said: "dict[str, Any]", event: str) -> str:

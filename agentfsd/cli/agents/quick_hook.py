@@ -6,12 +6,12 @@ Whatever goes wrong, the exit code is 0 and the answer is an empty JSON object. 
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from _collections_abc import Callable, Sequence
 
 from agentfsd.cli import quick_daemon
 from agentfsd.cli.agents import harness_events
 from agentfsd.cli.agents.harness_events import HookInput
-from agentfsd.cli.agents.session_branch import HookFailed, JoinedSession, ask, join
+from agentfsd.cli.agents.session_branch import HookFailed, JoinedSession, ask, ask_leniently, join
 
 _LOG_BYTES = 1 << 18
 _Said = tuple[str, str]  # to the model, and to the person
@@ -97,15 +97,28 @@ def _before_tool(said: HookInput) -> _Said:
 
 
 def _after_tool(said: HookInput) -> _Said:
-    joined = join(said)
-    if joined is None or joined.is_new or not said.session:
+    place = quick_daemon.shown_here(os.getcwd())
+    if place is None:
         return "", ""
     from agentfsd.cli.agents import change_report
+    from agentfsd.cli.agents.ignored_paths import IgnoredPaths
 
+    socket, root = place
     request = {"op": "step.changes", "session": said.session, "key": said.key, "most": change_report.MOST}
-    reply = ask(joined.socket, request)
-    report = change_report.report(reply, joined.root, said.paths)
+    with IgnoredPaths(root) as git:
+        reply = ask_leniently(socket, request)
+        if reply["op"] == "error":
+            return _without_a_step(said, reply)
+        report = change_report.report(reply, root, said.paths, git)
     return "\n".join(filter(None, [_REPLACED if reply.replaced else "", report])), ""
+
+
+def _without_a_step(said: HookInput, refusal: quick_daemon.JsonReply) -> _Said:
+    """Put a session into its branch whose first event is the end of a call: there is nothing to compare with."""
+    joined = join(said) if refusal["code"] == "no-such-step" else None
+    if (joined is None or not joined.is_new) and said.session:
+        raise HookFailed(refusal["message"])
+    return "", ""
 
 
 def _session_end(said: HookInput) -> _Said:
@@ -157,7 +170,7 @@ def _take(joined: JoinedSession, said: HookInput, *, is_prompt: bool) -> quick_d
     request: dict[str, object] = {"op": "step.take", "session": said.session, "agent": said.harness, "prompt": is_prompt}
     if joined.is_new:
         request["branch"] = joined.branch  # this process is older than the binding
-    return ask(joined.socket, request | {"key": "" if is_prompt else said.key, "title": said.title})
+    return ask(joined.socket, request | {"key": said.key, "title": said.title})
 
 
 # -- what goes wrong

@@ -7,7 +7,7 @@ daemon binds a running process, and what that starts from then on. The hook's pa
 import os
 import time
 import zlib
-from collections.abc import Iterator
+from _collections_abc import Iterator
 
 from agentfsd.cli import quick_daemon
 from agentfsd.cli.agents.harness_events import HookInput
@@ -58,7 +58,7 @@ def join(said: HookInput) -> JoinedSession | None:
     harness = _harness(root)
     ask(socket, {"op": "branch.bind", "pid": harness, "branch": name})
     for pid in _descendants(harness, spared=os.getpid()):
-        _ask_leniently(socket, {"op": "branch.bind", "pid": pid, "branch": name})  # it may have ended
+        ask_leniently(socket, {"op": "branch.bind", "pid": pid, "branch": name})  # it may have ended
     return JoinedSession(socket, root, name, True)
 
 
@@ -68,13 +68,18 @@ def ask(socket: str, request: dict[str, object]) -> quick_daemon.JsonReply:
     Raises:
         HookFailed: The daemon does not answer, or refuses.
     """
-    reply = _ask_leniently(socket, request)
+    reply = ask_leniently(socket, request)
     if reply["op"] == "error":
         raise HookFailed(reply["message"])
     return reply
 
 
-def _ask_leniently(socket: str, request: dict[str, object]) -> quick_daemon.JsonReply:
+def ask_leniently(socket: str, request: dict[str, object]) -> quick_daemon.JsonReply:
+    """Send a request, and return the reply, which may be a refusal.
+
+    Raises:
+        HookFailed: The daemon does not answer.
+    """
     ends = time.monotonic() + PATIENCE_S
 
     def is_hopeless() -> bool:
@@ -90,9 +95,9 @@ def _ask_leniently(socket: str, request: dict[str, object]) -> quick_daemon.Json
 
 
 def _former_branch(socket: str, session: str) -> str:
-    """Return the present name of the branch in which a session had its last step; "" if there is none, or it is gone."""
+    """Return the present name of the branch in which a session goes on; "" if there is none, or it is gone."""
     for step in ask(socket, {"op": "step.list", "session": session}).steps[-1:]:
-        shown = _ask_leniently(socket, {"op": "branch.show", "ref": step.branch_id})
+        shown = ask_leniently(socket, {"op": "branch.show", "ref": step.home_id})
         if shown["op"] != "error":
             return str(shown.branch.name)
     return ""
@@ -104,7 +109,7 @@ def _make_branch(socket: str, said: HookInput) -> str:
     agent = _SHORT_NAMES.get(said.harness, said.harness)
     whole = f"{agent}-{letters[:_MOST_CHARACTERS]}"
     for name in (f"{agent}-{letters[-_ID_CHARACTERS:]}", whole, f"{whole}-{zlib.crc32(said.session.encode()):08x}"):
-        made = _ask_leniently(socket, {"op": "branch.create", "name": name})
+        made = ask_leniently(socket, {"op": "branch.create", "name": name})
         if made["op"] != "error":
             return name
         if made["code"] != "branch-exists":

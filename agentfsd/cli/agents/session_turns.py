@@ -69,7 +69,8 @@ def choose(found: Sequence[SteppedSession], named: str | None) -> SteppedSession
     if not fitting:
         raise Failure(f"there is no session {named}", "`agentfsd rewind --list` shows them")
     names = ", ".join(f"{each.name} (branch {each.last.branch})" for each in fitting[-5:])
-    raise Failure(f"{len(fitting)} sessions are meant", f"name one with --session: {names}")
+    begin = f" that begin with {named}" if named else ""
+    raise Failure(f"there are {len(fitting)} sessions{begin}", f"name one with --session: {names}")
 
 
 def since(daemon: ControlClient, step: wire.SessionStep) -> Counter[str] | None:

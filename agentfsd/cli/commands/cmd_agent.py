@@ -74,8 +74,8 @@ def install(harness: str, project: bool, plugin: str | None, mcp: bool, dry_run:
         printing.note(INTEGRATIONS[harness].remark)
     if harness_checkup.has_hooks_twice(INTEGRATIONS[harness], os.getcwd()):
         printing.note(
-            "hooks are installed for you and for this project, so every event is taken twice: "
-            f"agentfsd agent remove {harness}, or with --project"
+            "hooks are installed for you and for this project, so each of them runs twice: "
+            f"`agentfsd agent remove {harness}` removes yours, with --project those of the project"
         )
     if mcp and not harness_checkup.has_mcp():
         printing.note("the tools need the package mcp: pip install 'agentfsd[mcp]'")

@@ -4,12 +4,12 @@ It imports nothing that takes long: cli/quick_commands.py prints them, too.
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from _collections_abc import Iterator, Sequence
 
 from agentfsd.control import status_text
 from agentfsd.escape import printable, quoted
 
+TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
     from agentfs_client import wire
 

@@ -29,12 +29,12 @@ async def take_step(services: Services, request: wire.StepTake, context: Request
     async with services.standing_still(branch, context):
         step, is_new = services.overlay.steps.take(
             branch, request.session, is_prompt=request.prompt, agent=request.agent, key=request.key, title=request.title,
-            author_pid=author.pid, author=author.command,
+            author_pid=author.pid, author=author.command, is_bound=context.bound_to is not None,
         )  # fmt: skip
     if is_new:
         services.overlay.retention.apply(branch)
         services.tell("snapshot", branch, author.pid, name=step.snapshot)
-    return wire.StepReply(step=wire_step(step), is_new=is_new)
+    return wire.StepReply(step=wire_step(step, context.bound_to), is_new=is_new)
 
 
 @control_operation(wire.StepList, permission=own_branch("branch"), note=changes_nothing)
@@ -42,7 +42,8 @@ async def list_steps(services: Services, request: wire.StepList, context: Reques
     """List the steps of sessions, oldest first."""
     named = request.branch if context.bound_to is None else context.branch
     branch = None if named is None else services.overlay.refs.branch(named).id
-    return wire.StepsReply(steps=[wire_step(step) for step in services.overlay.steps.all(branch, request.session)])
+    steps = services.overlay.steps.all(branch, request.session)
+    return wire.StepsReply(steps=[wire_step(step, context.bound_to) for step in steps])
 
 
 @control_operation(wire.StepChanges, permission=own_branch("branch"), note=changes_nothing)
@@ -58,5 +59,6 @@ async def step_changes(services: Services, request: wire.StepChanges, context: R
     counts = Counter(change.status for change in shown)
     listed = sorted(shown, key=lambda change: change.status != "D")[: max(0, request.most)]
     return wire.StepChangesReply(
-        step=wire_step(step), counts=dict(counts), changes=[wire_change(change) for change in listed], replaced=replaced
-    )
+        step=wire_step(step, context.bound_to), counts=dict(counts), changes=[wire_change(change) for change in listed],
+        replaced=replaced,
+    )  # fmt: skip

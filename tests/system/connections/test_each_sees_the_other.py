@@ -10,6 +10,7 @@ from tests.system.connections.connected import PAIRS, Places, warm
 from tests.system.stepper import Stepper
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("one", "two"), PAIRS)
 def test_each_sees_at_once_what_the_other_does(places: Places, one: str, two: str) -> None:
     do, see = places.start(one), places.start(two)
@@ -25,6 +26,7 @@ def test_each_sees_at_once_what_the_other_does(places: Places, one: str, two: st
     directories(see, do)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("one", "two"), PAIRS)
 def test_both_append_to_one_file_and_nothing_is_lost(places: Places, one: str, two: str) -> None:
     first, second = places.start(one), places.start(two)
@@ -149,6 +151,7 @@ print(n, sorted(os.listdir("both")))
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("one", "two"), [("zero-message", "zero-message"), ("passthrough", "cached"), ("zero-message", "pid")])
 def test_two_that_hammer_one_directory_do_not_stop(places: Places, one: str, two: str) -> None:
     (places.tree / "both").mkdir()

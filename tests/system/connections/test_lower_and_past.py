@@ -48,6 +48,7 @@ def test_lower_shows_where_nothing_was_changed(places: Places, lower: Path, view
     shows(lambda: not see("exists", "file") and "file" not in see("names", "."))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("view", [*IO_MODES, "subtree", "pid"])
 def test_lower_does_not_show_where_the_branch_has_its_own(places: Places, lower: Path, view: str) -> None:
     see = places.start(view)
@@ -67,6 +68,7 @@ def test_lower_does_not_show_where_the_branch_has_its_own(places: Places, lower:
         time.sleep(0.05)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("view", [*IO_MODES, "pid"])
 def test_lower_that_keeps_moving_shows_as_it_ends(places: Places, lower: Path, view: str) -> None:
     see, choice = places.start(view), random.Random(view)

@@ -46,6 +46,7 @@ def write_over(who: Stepper) -> str:
     return TEXT[:3] + "A" + TEXT[4:100] + "W" * 100 + TEXT[200:5000] + "B" + TEXT[5001:]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("change", [shrink, empty, punch, copy_into, write_over])
 @pytest.mark.parametrize(("one", "two"), [("zero-message", "pid"), ("pid", "zero-message"), ("zero-message", "subtree")])
 def test_what_a_mapping_has_changed_comes_before_what_the_other_side_does(

@@ -45,6 +45,7 @@ def view(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     yield VIEWS[request.param]
 
 
+@pytest.mark.sample(2)
 def test_program_goes_on_through_kills(mounted: Mounted, view: list[str]) -> None:
     moments = random.Random(seed())
     program = started(mounted, view, KILLS * 1.5)
@@ -58,6 +59,7 @@ def test_program_goes_on_through_kills(mounted: Mounted, view: list[str]) -> Non
     assert sorted(os.listdir(mounted.lower)) == ["file", "lower"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("view", ["main", "zero-message", "passthrough"], indirect=True)
 def test_program_goes_on_while_the_daemon_is_replaced(mounted: Mounted, view: list[str]) -> None:
     program = started(mounted, view, UPDATES * 1.5)
@@ -112,6 +114,7 @@ with open("locked", "w") as file:
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("holds", "asks"), [("namespace", "pid"), ("pid", "namespace")])
 def test_lock_is_refused_in_the_other_view_all_the_time(mounted: Mounted, holds: str, asks: str) -> None:
     needs_namespaces()
@@ -185,6 +188,7 @@ input()
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("views", [("namespace", "pid"), ("pid", "namespace")])
 @pytest.mark.parametrize("is_own", [True, False])
 def test_removed_file_that_both_views_have_open_stays_one_file(mounted: Mounted, views: tuple[str, str], is_own: bool) -> None:
