@@ -12,7 +12,6 @@ from agentfs_client.facts import (
     Change,
     Conflict,
     Decision,
-    FileInfo,
     FilePatch,
     MergedPath,
     PathName,
@@ -369,17 +368,6 @@ class AuditReply(Reply, frozen=True, kw_only=True, tag="audit.ok"):
 
     enabled: bool
     entries: list[AuditEntry]
-
-
-class FdReply(Reply, frozen=True, kw_only=True, tag="fd"):
-    """The reply that carries a real descriptor.
-
-    ``source`` is own (the branch's own content, so the descriptor sees later changes), lower (the unmodified file below,
-    read-only), or snapshot (read-only). A lower or snapshot descriptor does not show later changes.
-    """
-
-    source: Literal["own", "lower", "snapshot"]
-    file: FileInfo
 
 
 class InterposeReply(Reply, frozen=True, kw_only=True, tag="interpose.ok"):

@@ -1,5 +1,7 @@
 """The replies to requests about files."""
 
+from typing import Literal
+
 from agentfs_client.facts import FileInfo, NameInTree
 from agentfs_client.message import Reply
 
@@ -49,3 +51,14 @@ class ListingsReply(Reply, frozen=True, kw_only=True, tag="file.listings.ok"):
     """
 
     listings: list[list[NameInTree] | None]
+
+
+class FdReply(Reply, frozen=True, kw_only=True, tag="fd"):
+    """The reply that carries a real descriptor.
+
+    ``source`` is own (the branch's own content, so the descriptor sees later changes), lower (the unmodified file below,
+    read-only), or snapshot (read-only). A lower or snapshot descriptor does not show later changes.
+    """
+
+    source: Literal["own", "lower", "snapshot"]
+    file: FileInfo
