@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from agentfsd.core import tree_diff
+from agentfsd.core import inode_stat, tree_diff
 from agentfsd.core.left_conflicts import LeftConflict, LeftSource
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import attributes_of
@@ -26,6 +26,8 @@ from agentfsd.repositories.gathering import workplace
 
 How = Literal["ours", "theirs", "edited", "marked"]
 Steps = Generator[tuple[int, int, str], None, "MergeState"]
+
+_SEARCHED_BYTES = 4 * text_merge.TEXT_BYTES  # more than a merge of texts with markers has: a larger file is not read for them
 
 
 class EditedFile(NamedTuple):
@@ -118,12 +120,18 @@ def _decision(
 
 
 def _has_markers(inode: Inode | None, names: tuple[str, str]) -> bool:
-    text = _text(inode)
-    return text is not None and text_merge.has_markers(text, names)
+    """Return whether a file has conflict markers, also if it is no text any more, or may have: it is too large to tell."""
+    if inode is None or not inode.is_file:
+        return False
+    return _size(inode) > _SEARCHED_BYTES or text_merge.has_markers(content_of(inode), names)
+
+
+def _size(inode: Inode) -> int:
+    return inode_stat.attributes(inode).size
 
 
 def _text(inode: Inode | None) -> bytes | None:
-    if inode is None or not inode.is_file:
+    if inode is None or not inode.is_file or _size(inode) > text_merge.TEXT_BYTES:
         return None
     content = content_of(inode)
     return content if text_merge.is_text(content) else None
@@ -212,7 +220,7 @@ def _edited_step(now: Tree, chosen: Sequence[LeftConflict], edited: EditedFile) 
     inode = reading.at(now, chosen[0].path)
     if len(chosen) != 1 or inode is None or not inode.is_file:
         raise invalid("only one file can be edited at a time", "name one file")
-    if hashlib.sha256(content_of(inode)).hexdigest() != edited.seen:
+    if _size(inode) > _SEARCHED_BYTES or hashlib.sha256(content_of(inode)).hexdigest() != edited.seen:
         raise Refusal(
             errno.ESTALE, "conflict-changed", f"{shown(chosen[0].path)} was changed while it was edited", "edit it again"
         )  # fmt: skip
@@ -276,7 +284,7 @@ def _step(now: Tree, versions: tuple[Tree, ...], conflict: LeftConflict, how: Ho
         side = attributes_of(chosen)
         look = attributes_of(here)._replace(mode=side.mode, uid=side.uid, gid=side.gid, xattrs=side.xattrs)
         return Step(conflict.path, here, None, look)
-    texts = [_text(inode) for inode in inodes]
+    texts = [_text(inode) if conflict.marked else None for inode in inodes]
     if conflict.marked and texts[1] is not None and texts[2] is not None and (inodes[0] is None or texts[0] is not None):
         content = text_merge.merge_lines(Objects(), (texts[0], texts[1], texts[2]), "ours" if how == "ours" else "theirs")
         like = here if here is not None and here.is_file else chosen

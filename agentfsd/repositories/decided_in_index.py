@@ -10,6 +10,7 @@ import stat
 import zlib
 from collections.abc import Generator, Iterable
 
+from agentfsd.core import inode_stat
 from agentfsd.core.transplant import Transplant, attributes_of
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.whole_contents import content_of
@@ -21,6 +22,8 @@ from agentfsd.repositories.workshop import GitFailed, Workshop
 from agentfsd.repositories.workshop_inputs import Bundle
 
 Progress = tuple[int, int, str]
+
+_STAGED_BYTES = 64 << 20  # a larger file is left to `git add`: all requests would wait while it is packed
 
 
 def unmerged(tree: Tree, database: bytes) -> set[bytes]:
@@ -60,11 +63,11 @@ def stage(
         tree: A scratch tree, which gets the new index and the objects.
         database: The path of the database.
         work_tree: The directory of its files.
-        paths: Paths of the workspace.
+        paths: Paths of the workspace. Those of large files are left out.
     """
     start = len(work_tree) + 1 if work_tree else 0
     open_paths = unmerged(tree, database)
-    names = [path[start:] for path in paths if path[start:] in open_paths]
+    names = [path[start:] for path in paths if path[start:] in open_paths and not _is_too_large(reading.at(tree, path))]
     index = reading.text(tree, join(database, b"index"), reading.REFS_BYTES)
     if not names or index is None:
         return
@@ -98,6 +101,10 @@ def stage(
 
 def _is_sha256(tree: Tree, database: bytes) -> bool:
     return git_config.values(reading.settings(tree, database), b"extensions").get(b"objectformat", b"").lower() == b"sha256"
+
+
+def _is_too_large(inode: Inode | None) -> bool:
+    return inode is not None and inode.is_file and inode_stat.attributes(inode).size > _STAGED_BYTES
 
 
 def _content(inode: Inode) -> bytes:

@@ -11,12 +11,15 @@ import msgspec
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError
 from agentfsd.cli import git_environment
 from agentfsd.cli.command_base import Failure
 
 Side = Literal["base", "ours", "theirs", "now"]
 
 _SHELL = "/bin/sh"
+_NAME_BYTES = 255  # of a file
+_ENDING_BYTES = 32  # that are kept of a long ending, for a tool that goes by it
 
 
 def read(daemon: ControlClient, path: bytes, side: Side, branch: str | None) -> wire.ConflictVersionReply:
@@ -34,9 +37,9 @@ def edit(daemon: ControlClient, path: bytes, branch: str | None) -> None:
     """Open a file with conflict markers in the person's editor, and take the result as the decision.
 
     Raises:
-        Failure: It is no file, or the editor failed.
+        Failure: It is no file, or too large, the editor failed, or the result is refused: it stays in a file then.
     """
-    now = _file(read(daemon, path, "now", branch), path)
+    now = _editable(daemon, path, branch)
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="agentfsd-resolve-") as place:
         merged = os.path.join(os.fsencode(place), _name(path))
@@ -52,17 +55,19 @@ def use_tool(daemon: ControlClient, path: bytes, branch: str | None) -> None:
     target's version.
 
     Raises:
-        Failure: No tool is configured, a version is no file, or the tool failed.
+        Failure: No tool is configured, a version is no file, or too large, the tool failed, or the result is refused: it stays in
+            a file then.
     """
     name, command = _tool()
-    now = _file(read(daemon, path, "now", branch), path)
+    now = _editable(daemon, path, branch)
     with tempfile.TemporaryDirectory(prefix="agentfsd-resolve-") as place:
         stem, dot, ending = _name(path).rpartition(b".")
         stem, ending = (stem, dot + ending) if stem else (dot + ending, b"")
         names = {"MERGED": os.path.join(os.fsencode(place), _name(path))}
         _write(names["MERGED"], now.data)
         for word, side in _SIDES.items():
-            names[word] = os.path.join(os.fsencode(place), stem + b"_" + word.encode() + ending)
+            more = b"_" + word.encode() + ending[:_ENDING_BYTES]
+            names[word] = os.path.join(os.fsencode(place), stem[: _NAME_BYTES - len(more)] + more)
             version = read(daemon, path, side, branch)
             _write(names[word], version.data if version.kind == "none" else _file(version, path).data)
         _run([_SHELL, "-c", command, name], {word: os.fsdecode(value) for word, value in names.items()})
@@ -104,6 +109,17 @@ def _file(version: wire.ConflictVersionReply, path: bytes) -> wire.ConflictVersi
     return version
 
 
+def _editable(daemon: ControlClient, path: bytes, branch: str | None) -> wire.ConflictVersionReply:
+    """Read a file as it is now, if it is not too large to be sent back."""
+    now = _file(daemon.conflict_version(path, "now", branch), path)
+    if now.size > wire.MAX_DATA_BYTES:
+        raise Failure(
+            f"{path.decode('utf-8', 'backslashreplace')} is larger than {wire.MAX_DATA_BYTES} bytes: nothing was decided",
+            "edit it in the branch, and --mark it",
+        )
+    return now
+
+
 def _name(path: bytes) -> bytes:
     return path.rpartition(b"/")[2]
 
@@ -120,10 +136,26 @@ def _run(command: list[str | bytes], more: dict[str, str] | None) -> None:
 
 
 def _take(daemon: ControlClient, path: bytes, branch: str | None, seen: bytes, merged: bytes) -> None:
-    with open(merged, "rb") as file:
-        content = file.read()
-    if len(content) > wire.MAX_DATA_BYTES:
-        raise Failure(
-            f"the file is larger than {wire.MAX_DATA_BYTES} bytes: nothing was decided", "edit it in the branch, and --mark it"
-        )
-    daemon.resolve([path], "edited", branch, content=content, seen=hashlib.sha256(seen).hexdigest())
+    try:
+        with open(merged, "rb") as file:
+            content = file.read()
+    except OSError as exc:
+        hint = "if the file should be gone, remove it in the branch, and --mark it"
+        raise Failure(f"the edited file cannot be read: {exc.strerror}: nothing was decided", hint) from None
+    try:
+        if len(content) > wire.MAX_DATA_BYTES:
+            raise Failure(
+                f"the file is larger than {wire.MAX_DATA_BYTES} bytes: nothing was decided", "put it into the branch, and --mark it"
+            )
+        daemon.resolve([path], "edited", branch, content=content, seen=hashlib.sha256(seen).hexdigest())
+    except (Failure, AgentFSError) as exc:
+        if content == seen:
+            raise
+        raise Failure(exc.message, f"{exc.hint}; what you made of it is in {_set_aside(path, content)}") from exc
+
+
+def _set_aside(path: bytes, content: bytes) -> str:
+    """Keep what a person has edited, and return where."""
+    place = os.path.join(os.fsencode(tempfile.mkdtemp(prefix="agentfsd-edited-")), _name(path))
+    _write(place, content)
+    return shlex.quote(os.fsdecode(place))
