@@ -112,7 +112,9 @@ def test_an_edit_that_is_refused_is_kept_in_a_file(project: Mounted, tmp_path: P
     (kept,) = tmp_path.glob("agentfsd-edited-*/text")
     assert kept.read_text() == "an hour of work\n"
     assert str(kept) in refused.stderr
-    larger = resolve(project, long_name(), "--edit", VISUAL=program(tmp_path, 'yes | head -c 600000 > "$1"'), TMPDIR=str(tmp_path))
+    larger = resolve(
+        project, long_name(), "--edit", VISUAL=program(tmp_path, 'yes | head -c 600000 > "$1"'), TMPDIR=str(tmp_path)
+    )
     assert "is larger than" in larger.stderr
     assert len(list(tmp_path.glob("agentfsd-edited-*/n*"))) == 1
 
@@ -143,3 +145,19 @@ def test_paths_that_leave_the_workspace_are_refused(project: Mounted) -> None:
         assert "Traceback" not in said.stderr
         assert path == "text/" or said.returncode != 0
     assert "binary" in undecided(project)
+
+
+def test_a_rule_about_the_former_name_of_a_file_keeps_its_versions_back(
+    make_mount: Callable[..., Mounted], tmp_path: Path
+) -> None:
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    (lower / "secret").write_text("".join(f"{number}\n" for number in range(20)))
+    found = make_mount(lower)
+    found.run("fix", "sh", "-ec", "mv secret plain; sed -i s/^9$/FIX/ plain", new=True, view="pid")
+    found.run("main", "sh", "-ec", "sed -i s/^9$/MAIN/ secret", view="pid")
+    found.cli("merge", "fix", "--into", "main", "--conflicts", check=False)
+    found.cli("rules add", "hide secret")
+    shown = ["agentfsd", "conflicts", "-m", str(found.path), "main", "--show", "base", "--path", "plain"]
+    assert found.run("main", *shown, check=False, view="pid").returncode == 1
+    assert "19" in agentfsd(*shown[1:]).stdout

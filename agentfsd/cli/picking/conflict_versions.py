@@ -145,7 +145,8 @@ def _take(daemon: ControlClient, path: bytes, branch: str | None, seen: bytes, m
     try:
         if len(content) > wire.MAX_DATA_BYTES:
             raise Failure(
-                f"the file is larger than {wire.MAX_DATA_BYTES} bytes: nothing was decided", "put it into the branch, and --mark it"
+                f"the file is larger than {wire.MAX_DATA_BYTES} bytes: nothing was decided",
+                "put it into the branch, and --mark it",
             )
         daemon.resolve([path], "edited", branch, content=content, seen=hashlib.sha256(seen).hexdigest())
     except (Failure, AgentFSError) as exc:

@@ -17,6 +17,7 @@ from agentfsd.control.reply_records import author_of
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.status_text import plural
 from agentfsd.core import data, inode_stat
+from agentfsd.core.left_conflicts import LeftConflict
 from agentfsd.core.rule_set import ALLOW
 from agentfsd.core.tree import Inode
 from agentfsd.core.unfinished_merges import UnfinishedMerge
@@ -72,12 +73,14 @@ async def show_version(services: Services, request: wire.ConflictShow, context: 
         raise invalid("that is no part of a file", f"ask for at most {wire.MAX_DATA_BYTES} bytes")
     row = services.overlay.refs.find(request.branch or context.branch)
     (path,) = paths.parse([path_of(request.path, request.raw_path)])
-    if context.keeps_back(path):
-        raise Refusal(errno.EACCES, "ruled", "a rule keeps you from that path", "`agentfsd rules` lists the rules")
+    _check_readable(path, context)
     merge = services.overlay.unfinished.of(row)
     if merge is None:
         raise resolving.no_merge(row.name)
-    with _version(services, row.id, merge, path, request.side) as inode:
+    conflict = _conflict_at(merge, path)
+    for place in (conflict.base, conflict.ours, conflict.theirs):  # a side may have renamed it
+        _check_readable(place, context)
+    with _version(services, row.id, merge, conflict, request.side) as inode:
         if inode is None:
             return wire.ConflictVersionReply(kind="none")
         shown = inode_stat.attributes(inode)
@@ -89,11 +92,12 @@ async def show_version(services: Services, request: wire.ConflictShow, context: 
         return wire.ConflictVersionReply(kind="directory" if inode.is_dir else "other", mode=shown.mode)
 
 
-@contextmanager
-def _version(
-    services: Services, row_id: str, merge: UnfinishedMerge, path: bytes, side: Literal["base", "ours", "theirs", "now"]
-) -> Iterator[Inode | None]:  # fmt: skip
-    """Open the version of a path. Raises Refusal if it is no conflict."""
+def _check_readable(path: bytes, context: RequestContext) -> None:
+    if context.keeps_back(path):
+        raise Refusal(errno.EACCES, "ruled", "a rule keeps you from that path", "`agentfsd rules` lists the rules")
+
+
+def _conflict_at(merge: UnfinishedMerge, path: bytes) -> LeftConflict:
     conflict = next((one for one in merge.record.conflicts if one.path == path), None)
     if conflict is None:
         raise Refusal(
@@ -102,15 +106,29 @@ def _version(
             f"{paths.shown(path)} is no conflict of that merge",
             "`agentfsd conflicts` lists them",
         )
+    return conflict
+
+
+@contextmanager
+def _version(
+    services: Services,
+    row_id: str,
+    merge: UnfinishedMerge,
+    conflict: LeftConflict,
+    side: Literal["base", "ours", "theirs", "now"],
+) -> Iterator[Inode | None]:
+    """Open the version of a path."""
     if side == "now":
-        yield reading.at(services.overlay.trees.of(row_id), path)
+        yield reading.at(services.overlay.trees.of(row_id), conflict.path)
         return
     source = merge.record.sources[conflict.source]
     with services.overlay.trees.kept(getattr(source, side)) as tree:
         inode = reading.at(tree, getattr(conflict, side))
-        yield inode
-        if inode is not None:
-            inode.release_files()
+        try:
+            yield inode
+        finally:
+            if inode is not None:
+                inode.release_files()
 
 
 @control_operation(wire.ConflictResolve, permission=own_branch("branch"), note=told_as_event, cancellable=True)
