@@ -4,6 +4,7 @@ import compileall
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.mounted import Mounted, needs_fuse
 from tests.overlays import Opened
 
 _ROOT = Path(__file__).parent.parent
+
+sys.dont_write_bytecode = False  # also where scripts/test says so for programs: the next run need not rewrite each `assert` again
 
 # Also where we were started in the background or by nohup, which ignore these.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -20,6 +20,7 @@ SLOW = [
     "client/test_openai_agents", "client/test_openhands", "client/test_harbor", "client/test_mini_swe_agent",
     "client/test_typescript",
     "core/test_damage", "core/test_fault_points", "core/test_model", "fuse/test_native_fuzz", "fuse/test_native_model",
+    "fuse/test_views", "fuse/test_lower_drift", "fuse/test_mount.py",
     "history/test_faults", "history/test_merge.py", "metadata/test_damage",
     "test_readme", "test_demo", "test_release", "test_bench", "test_docs",
 ]  # fmt: skip

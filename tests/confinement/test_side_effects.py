@@ -56,6 +56,9 @@ class Outcome(NamedTuple):
     text: str
 
 
+_KEPT = Path(f"/var/tmp/agentfsd-kept-{os.getpid()}")  # other programs' files there come and go
+
+
 def contents(world: World) -> dict[str, bytes]:
     """The bytes of all real files, without the daemon's own."""
     found = {}
@@ -63,7 +66,8 @@ def contents(world: World) -> dict[str, bytes]:
         for directory, names, files in os.walk(place):
             names[:] = [name for name in names if Path(directory, name) not in (world.point, world.home / ".local" / "state")]
             found.update({os.path.join(directory, name): Path(directory, name).read_bytes() for name in files})
-    found["/var/tmp"] = str(sorted(os.listdir("/var/tmp"))).encode()
+    for path in (_KEPT, Path("/var/tmp/cache")):
+        found[str(path)] = path.read_bytes() if path.exists() else b"is not there"
     return found
 
 
@@ -73,6 +77,7 @@ def outcome(world: World) -> Iterator[Outcome]:
     made = {
         **{world.lower / name: text for name, text in PROJECT.items()},
         **{world.home / name: text for name, text in HOME.items()},
+        _KEPT: "as it was",
     }
     for path, text in made.items():
         path.parent.mkdir(parents=True, exist_ok=True)

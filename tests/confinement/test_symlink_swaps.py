@@ -13,12 +13,12 @@ import pytest
 from tests.confinement.world import World
 from tests.rounds import rounds
 
+pytestmark = pytest.mark.sample(1)
+
 ROUNDS = rounds("commits under swaps", 3, 12)
 # In the branch: a directory with a file, then a link of that name to a directory outside, and so on.
 SWAPPER = """
 import os, shutil, sys
-
-pytestmark = pytest.mark.sample(1)
 outside, ending = sys.argv[1:]
 while not os.path.exists(ending):
     os.makedirs("swapped", exist_ok=True)

@@ -259,6 +259,7 @@ def test_a_journal_that_an_older_version_has_left_is_taken_up(tmp_path: Path) ->
     store = Store.open(str(path), "/l")
     put(store, 10)
     store.db.execute("DROP TABLE seal")
+    store.db.execute("DROP TABLE step")
     store.db.execute("INSERT OR REPLACE INTO fact VALUES ('journal', '7')")
     store.db.execute("PRAGMA user_version = 3")
     store.db.pages = None
@@ -356,6 +357,7 @@ def test_killed_while_it_migrates_what_had_ended_in_order_it_starts_again(
     store.close()
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE seal")
+        db.execute("DROP TABLE step")
         db.execute("UPDATE fact SET value = '7' WHERE key = 'journal'")
         db.execute("PRAGMA user_version = 3")
     db.close()

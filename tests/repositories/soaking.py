@@ -258,6 +258,10 @@ class Soak:
             dropped |= {name for name in gone if self._is_as_one_of({self._text(one, name) for one in all_of}, place, kept)}
             self.removed[place] |= dropped  # and a later merge takes that over
             gone -= dropped
+        if gone:
+            dropped = self._git_drops(gone, place, [before[name] for name in [place, *all_of]])
+            self.removed[place] |= dropped
+            gone -= dropped
         assert not gone, f"{place}: files gone after {what}: {gone}"
         tidy = all(not _of_files(before[name].status) for name in [place, *all_of])
         if "no commit in common" in what:
@@ -293,6 +297,20 @@ class Soak:
             if any(lines and 2 * len(lines & set(self._text(place, other).splitlines())) >= len(lines) for other in kept):
                 return True
         return False
+
+    def _git_drops(self, gone: set[str], place: str, before: list[Look]) -> set[str]:
+        """Those of the files that git's own merge of two of the commits leaves out.
+
+        A file that one side removed and added again is as in a base of both, so the other side's removal of it holds.
+        """
+        mine, *theirs = [look.tips.get(look.tips.get("HEAD", ""), look.tips.get("HEAD", "")) for look in before]
+        dropped = set[str]()
+        for other in theirs:
+            tree = f"$(git merge-tree --write-tree {mine} {other} | head -n 1)"
+            said = self._run(place, f"git -c core.quotepath=off ls-tree -r --name-only {tree} && echo @listed\n").splitlines()
+            if said and said[-1] == "@listed":
+                dropped |= gone - {*said}
+        return dropped
 
     def _is_as_one_of(self, texts: set[str], place: str, kept: set[str]) -> bool:
         """Whether a file that a side had is one that was kept: git moves a new file along with a directory that was renamed."""
