@@ -186,7 +186,7 @@ def test_an_edit_does_not_overwrite_what_was_changed_meanwhile(project: Mounted,
     editor.chmod(0o755)
     refused = agentfsd(
         "resolve", "-m", str(project.path), "-b", "main", "text", "--edit",
-        env=os.environ | {"EDITOR": str(editor), "VISUAL": ""}, check=False,
+        env=os.environ | {"EDITOR": str(editor), "VISUAL": "", "TMPDIR": str(tmp_path)}, check=False,
     )  # fmt: skip
     assert "was changed while it was edited" in refused.stderr
     assert (project.path / "text").read_text() == "meanwhile\n"
