@@ -29,13 +29,14 @@ def advise_left(result: wire.MergeReply, mount: str | None, *, dry_run: bool) ->
             printing.detail(line)
 
 
-def show(reply: wire.ConflictsReply, mount: str | None, *, as_json: bool) -> None:
-    """Print the conflicts of a branch.
+def show(reply: wire.ConflictsReply, mount: str | None, *, as_json: bool, is_snapshot: bool = False) -> None:
+    """Print the conflicts of a branch or a snapshot.
 
     Args:
         reply: The daemon's reply.
         mount: The value of -m; None if it was not given.
         as_json: Print all of it as JSON.
+        is_snapshot: They are of a snapshot, in which nothing can be decided.
     """
     if as_json:
         printing.as_json(plain(reply))
@@ -48,7 +49,8 @@ def show(reply: wire.ConflictsReply, mount: str | None, *, as_json: bool) -> Non
     undecided = sum(not conflict.decided for conflict in reply.conflicts)
     said = f"{printing.plural(undecided, 'conflict')} undecided" if undecided else "all conflicts are settled"
     printing.note(f"merge of {', '.join(reply.sources)} into {reply.branch}: {said}")
-    for line in _next(reply.branch, mount, undecided=bool(undecided)):
+    steps = _of_snapshot(reply.branch, mount) if is_snapshot else _next(reply.branch, mount, undecided=bool(undecided))
+    for line in steps:
         printing.detail(line)
 
 
@@ -98,6 +100,14 @@ def show_end(reply: wire.ConflictsReply, mount: str | None, *, abort: bool, as_j
         printing.note(f"{what} was not finished: {printing.plural(len(reply.conflicts), 'thing')} left to do")
         for line in _next(reply.branch, mount, undecided=True):
             printing.detail(line)
+
+
+def _of_snapshot(name: str, mount: str | None) -> list[str]:
+    more = f" -m {shlex.quote(mount)}" if mount else ""
+    return [
+        f"settle them in a new branch: agentfsd branch create{more} NAME --from {name}",
+        f"or in a branch as it was:    agentfsd restore{more} -b BRANCH {name}",
+    ]
 
 
 def _next(branch: str, mount: str | None, *, undecided: bool) -> list[str]:

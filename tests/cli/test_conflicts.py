@@ -216,6 +216,8 @@ def test_undo_takes_the_record_away_and_brings_it_back_step_by_step(project: Mou
     project.cli("merge", "--continue", "main")
     assert project.json("conflicts", "main")["state"] == "none"
     assert len(project.json("conflicts", "open")["conflicts"]) == 10
+    assert " NAME --from open\n" in (said := project.cli("conflicts", "open").stderr)
+    assert "resolve" not in said  # nothing is decided in a snapshot
     assert project.cli("undo").stdout == "undone: merge --continue of main\n"
     assert undecided(project) == set()
     assert project.cli("undo").stdout == "undone: resolve of main\n"

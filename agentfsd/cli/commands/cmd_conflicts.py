@@ -5,10 +5,12 @@ from typing import Literal
 
 import click
 
+from agentfs_client import wire
 from agentfsd.cli import conflict_report, shell_completion
 from agentfsd.cli.command_base import Failure, converse, json_option, mount_option
 from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.picking import conflict_versions
+from agentfsd.cli.transfer.command_refs import resolve
 
 
 @click.command()
@@ -39,7 +41,11 @@ def conflicts(
     mount, daemon = converse(lambda: mount_finder.find(named, revive=True))
     with daemon:
         if side is None or path is None:
-            conflict_report.show(daemon.conflicts(branch), named, as_json=as_json)
+            reply = daemon.conflicts(branch)
+            is_snapshot = (
+                branch is not None and bool(reply.conflicts) and isinstance(resolve(daemon, branch), wire.BranchSnapshot)
+            )
+            conflict_report.show(reply, named, as_json=as_json, is_snapshot=is_snapshot)
             return
         version = conflict_versions.read(daemon, mount_finder.in_workspace(mount, path), side, branch)
     if version.kind == "none":
