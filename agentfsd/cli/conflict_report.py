@@ -3,11 +3,9 @@
 import shlex
 
 from agentfs_client import wire
+from agentfsd.cli import merge_report
 from agentfsd.cli.command_base import plain
 from agentfsd.cli.output import printing
-
-_SHOWN = 10  # paths that are named in one line
-_TEXTS = ("content", "add/add", "rename/add")
 
 
 def advise_left(result: wire.MergeReply, mount: str | None, *, dry_run: bool) -> None:
@@ -20,10 +18,9 @@ def advise_left(result: wire.MergeReply, mount: str | None, *, dry_run: bool) ->
     """
     if not result.undecided:
         return
-    names = [printing.quoted(conflict.path_bytes) for conflict in result.undecided]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    count = printing.plural(len(names), "conflict")
-    printing.note(f"{count} {'would be' if dry_run else 'left'} in {result.into}: {', '.join(names[:_SHOWN])}{more}")
+    count = printing.plural(len(result.undecided), "conflict")
+    named = merge_report.paths(result.undecided)
+    printing.note(f"{count} {'would be' if dry_run else 'left'} in {result.into}: {named}")
     if not dry_run:
         for line in _next(result.into, mount, undecided=True):
             printing.detail(line)
@@ -45,7 +42,7 @@ def show(reply: wire.ConflictsReply, mount: str | None, *, as_json: bool, is_sna
         printing.say(f"{reply.branch} has no unfinished merge")
         return
     if reply.conflicts:
-        _table(reply, mount)
+        _table(reply)
     undecided = sum(not conflict.decided for conflict in reply.conflicts)
     said = f"{printing.plural(undecided, 'conflict')} undecided" if undecided else "all conflicts are settled"
     printing.note(f"merge of {', '.join(reply.sources)} into {reply.branch}: {said}")
@@ -54,7 +51,7 @@ def show(reply: wire.ConflictsReply, mount: str | None, *, as_json: bool, is_sna
         printing.detail(line)
 
 
-def _table(reply: wire.ConflictsReply, mount: str | None) -> None:
+def _table(reply: wire.ConflictsReply) -> None:
     rows = [
         (
             conflict.decided or "undecided", conflict.kind, printing.quoted(conflict.path_bytes),
@@ -91,12 +88,10 @@ def show_end(reply: wire.ConflictsReply, mount: str | None, *, abort: bool, as_j
     elif reply.state == "aborted":
         printing.say(f"took back {what}; `agentfsd undo` brings it back")
     elif abort:
-        names = [printing.quoted(path.path_bytes) for path in reply.changed]
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        printing.note(f"other files of {reply.branch} were changed since: {', '.join(names[:_SHOWN])}{more}")
+        printing.note(f"other files of {reply.branch} were changed since: {merge_report.paths(reply.changed)}")
         printing.note(f"{what} was not taken back; --force gives up these changes, too (`agentfsd undo` brings them back)")
     else:
-        _table(reply, mount)
+        _table(reply)
         printing.note(f"{what} was not finished: {printing.plural(len(reply.conflicts), 'thing')} left to do")
         for line in _next(reply.branch, mount, undecided=True):
             printing.detail(line)

@@ -96,19 +96,20 @@ def _show_decisions(decided: list[wire.Decision], *, dry_run: bool) -> None:
     if ignored:
         count = printing.plural(len({decision.path for decision in ignored}), "file")
         verb = "would stay" if dry_run else "stay" if len({decision.path for decision in ignored}) > 1 else "stays"
-        printing.note(f"{count} that git ignores {verb} as in {ignored[0].winner}: {_paths(ignored)}")
+        printing.note(f"{count} that git ignores {verb} as in {ignored[0].winner}: {paths(ignored)}")
     for (marked, winner), group in groupby(by_winner, key=lambda decision: (decision.kind == "markers", decision.winner)):
         decisions = list(group)
         count = printing.plural(len(decisions), "file" if marked else "conflict")
         if marked:
-            printing.note(f"conflict markers {'would be' if dry_run else 'were'} left in {count}: {_paths(decisions)}")
+            printing.note(f"conflict markers {'would be' if dry_run else 'were'} left in {count}: {paths(decisions)}")
         else:
             how = f"for {winner}" if winner else "by keeping both"
-            printing.note(f"{count} {'would be ' if dry_run else ''}decided {how}: {_paths(decisions)}")
+            printing.note(f"{count} {'would be ' if dry_run else ''}decided {how}: {paths(decisions)}")
 
 
-def _paths(decisions: Iterable[wire.PathName]) -> str:
-    names = list(dict.fromkeys(printing.quoted(decision.path_bytes) for decision in decisions))
+def paths(named: Iterable[wire.PathName]) -> str:
+    """Return the first paths of a list for a line, and how many more there are."""
+    names = list(dict.fromkeys(printing.quoted(each.path_bytes) for each in named))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from agentfsd.core import tree_diff
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal
 from agentfsd.history import picked
 from agentfsd.history.applying import Author, apply, until_taken
@@ -15,6 +14,7 @@ from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge_records import MergeOutcome, Step
 from agentfsd.history.paths import shown, touches
 from agentfsd.history.picked import Picks
+from agentfsd.repositories import reading
 
 
 def restore_paths(
@@ -53,7 +53,7 @@ def _restore_attempt(
         theirs = held.enter_context(before)
         made = picked.contents(ours, theirs, picks)
         for path in wanted:
-            if not (_exists(ours, path) or _exists(theirs, path)):
+            if not (reading.has(ours, path) or reading.has(theirs, path)):
                 raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown(path)} in either state", "name it from the root")
         outcome = MergeOutcome()
         for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, times=True):
@@ -68,11 +68,3 @@ def _restore_attempt(
         listed = yield from list_changes(overlay.parts, ours, restored, {step.path for step in outcome.steps})
         taken = overlay.branches.take_over(target_id, restored, ours.head, "restore", (), author.pid, author.command)
         return _Restored(listed) if taken else None
-
-
-def _exists(tree: Tree, path: bytes) -> bool:
-    try:
-        tree.walk(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True

@@ -78,8 +78,7 @@ def _others(left: "dict[bytes, JsonReply]", ignored: set[bytes], root: str, name
 
 
 def _renamed(left: "dict[bytes, JsonReply]", paths: Sequence[bytes], is_all: bool) -> str:
-    more = f" and {'' if is_all else 'at least '}{len(paths) - _NAMES} more" if len(paths) > _NAMES else ""
-    return ", ".join(f"{quoted(left[path].old_path_bytes)} -> {quoted(path)}" for path in paths[:_NAMES]) + more
+    return _first([f"{quoted(left[path].old_path_bytes)} -> {quoted(path)}" for path in paths], is_all)
 
 
 def _holds(path: bytes, wanted: set[bytes]) -> bool:
@@ -99,8 +98,12 @@ def _gathered(paths: list[bytes], is_all: bool) -> str:
 
 
 def _names(paths: Sequence[bytes], is_all: bool = True) -> str:
-    more = f" and {'' if is_all else 'at least '}{len(paths) - _NAMES} more" if len(paths) > _NAMES else ""
-    return ", ".join(map(quoted, paths[:_NAMES])) + more
+    return _first(list(map(quoted, paths)), is_all)
+
+
+def _first(shown: Sequence[str], is_all: bool) -> str:
+    more = f" and {'' if is_all else 'at least '}{len(shown) - _NAMES} more" if len(shown) > _NAMES else ""
+    return ", ".join(shown[:_NAMES]) + more
 
 
 def _list(paths: Sequence[str]) -> str:
