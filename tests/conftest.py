@@ -20,6 +20,11 @@ _ROOT = Path(__file__).parent.parent
 
 sys.dont_write_bytecode = False  # also where scripts/test says so for programs: the next run need not rewrite each `assert` again
 
+# No test may find what it starts by PATH: a checkout's environment is not on a reader's.
+os.environ["PATH"] = os.pathsep.join(
+    place for place in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(place) != Path(sys.executable).parent
+)
+
 # Also where we were started in the background or by nohup, which ignore these.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)

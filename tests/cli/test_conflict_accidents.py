@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import Mounted, agentfsd
+from tests.mounted import AGENTFSD, Mounted, agentfsd
 
 GIB = 1 << 30
 
@@ -158,6 +158,6 @@ def test_a_rule_about_the_former_name_of_a_file_keeps_its_versions_back(
     found.run("main", "sh", "-ec", "sed -i s/^9$/MAIN/ secret", view="pid")
     found.cli("merge", "fix", "--into", "main", "--conflicts", check=False)
     found.cli("rules add", "hide secret")
-    shown = ["agentfsd", "conflicts", "-m", str(found.path), "main", "--show", "base", "--path", "plain"]
-    assert found.run("main", *shown, check=False, view="pid").returncode == 1
-    assert "19" in agentfsd(*shown[1:]).stdout
+    shown = ["conflicts", "-m", str(found.path), "main", "--show", "base", "--path", "plain"]
+    assert found.run("main", *AGENTFSD, *shown, check=False, view="pid").returncode == 1
+    assert "19" in agentfsd(*shown).stdout
