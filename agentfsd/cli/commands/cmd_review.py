@@ -55,7 +55,10 @@ def review(branch: str | None, named: str | None) -> None:
     from agentfsd.cli.terminal_review.review_app import ReviewApp
 
     place = mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint
-    ReviewApp(lambda: _converse(named)[1], place, BoardScreen if ref is None else lambda: BranchScreen(ref)).run()
+    app = ReviewApp(lambda: _converse(named)[1], place, BoardScreen if ref is None else lambda: BranchScreen(ref))
+    app.run()
+    if app.return_code:
+        raise click.exceptions.Exit(app.return_code)
 
 
 def _converse(named: str | None) -> tuple[locate.Mount, ControlClient]:

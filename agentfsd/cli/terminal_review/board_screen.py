@@ -9,14 +9,16 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import DataTable, Footer, Input
 
+from agentfsd.cli.terminal_review import key_tables
 from agentfsd.cli.terminal_review.board_model import ORDERS, BoardReader, BoardRow, chosen_rows
 from agentfsd.cli.terminal_review.branch_screen import BranchScreen
 from agentfsd.cli.terminal_review.compare_screen import CompareScreen
 from agentfsd.cli.terminal_review.deed_flow import DeedFlow
 from agentfsd.cli.terminal_review.deeds import Deed, next_undo
 from agentfsd.cli.terminal_review.dialogues import KeyHelp
+from agentfsd.cli.terminal_review.head_line import HeadLine, WarningLine
 from agentfsd.cli.terminal_review.review_app import Answered, Trouble, trouble_of
 from agentfsd.control.status_text import plural
 from agentfsd.escape import printable
@@ -26,28 +28,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0  # between two looks
 _LATE_S = 3.0  # after which a look that has not come back is said
-_KEYS = (
-    ("Enter", "open the branch"),
-    ("space", "mark the branch, or not"),
-    ("c", "compare the marked branches; without marks, those that are shown"),
-    ("/", "show only branches with these words in name, command, processes or note; Esc shows all"),
-    ("p", "show only branches whose last command passed"),
-    ("s", "change the order"),
-    ("D", "discard the branch"),
-    ("u", "undo the last restore, merge, commit to a branch, or discard"),
-    ("j k, arrows", "next, previous branch"),
-    ("q, Ctrl-C", "leave"),
-)
-_COLUMNS = (
-    ("", 1),
-    ("BRANCH", 14),
-    ("CHANGES", 7),
-    ("LINES", 10),
-    ("LAST COMMAND", 12),
-    ("RESULT", 7),
-    ("ALIVE", 9),
-    ("NOTE", 12),
-)
+_COLUMNS = (("", 1), ("BRANCH", 12), ("CHANGES", 7), ("LINES", 9), ("COMMAND", 9), ("RESULT", 6), ("ALIVE", 7), ("NOTE", 10))
 _SHARES = {1: 2, 4: 4, 6: 1, 7: 4}  # of what is left of the width, by column
 _PADDING = 2
 
@@ -90,8 +71,8 @@ class BoardScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Build the screen."""
-        yield Static("", classes="bar", id="head")
-        yield Static("", classes="warning", id="warning")
+        yield HeadLine("reading ...")
+        yield WarningLine()
         yield DataTable[Text](cursor_type="row", zebra_stripes=False)
         yield Input(placeholder="words of a name, command, process or note", compact=True)
         yield Footer(show_command_palette=False, compact=True)
@@ -198,14 +179,10 @@ class BoardScreen(Screen[None]):
         parts += [f"with {printable(self._wanted)!r}"] if self._wanted else []
         parts += [f"{len(self._marked)} marked"] if self._marked else []
         parts += [f"by {self._order}"]
-        self.query_one("#head", Static).update(
-            Text("  ".join(parts) if self._came else "reading ...", no_wrap=True, overflow="ellipsis")
-        )
+        self.query_one(HeadLine).say("  ".join(parts) if self._came else "reading ...")
 
     def _warn(self, text: str) -> None:
-        warning = self.query_one("#warning", Static)
-        warning.update(Text(text))
-        warning.set_class(bool(text), "shown")
+        self.query_one(WarningLine).say(text)
 
     # -- keys
 
@@ -288,4 +265,4 @@ class BoardScreen(Screen[None]):
 
     def action_keys(self) -> None:
         """Show the keys."""
-        self.app.push_screen(KeyHelp("Keys on the table of branches", _KEYS))
+        self.app.push_screen(KeyHelp("Keys on the table of branches", key_tables.BOARD))

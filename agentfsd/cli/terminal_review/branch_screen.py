@@ -3,22 +3,23 @@
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Footer, Input
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotFoundError
-from agentfsd.cli.terminal_review.deed_flow import DeedFlow
-from agentfsd.cli.terminal_review.deeds import Deed, StaleError, next_undo
-from agentfsd.cli.terminal_review.dialogues import BranchChoice, KeyHelp
+from agentfsd.cli.terminal_review import key_tables
+from agentfsd.cli.terminal_review.branch_deeds import BranchDeeds
+from agentfsd.cli.terminal_review.deeds import Deed, StaleError, Verb
+from agentfsd.cli.terminal_review.dialogues import KeyHelp
 from agentfsd.cli.terminal_review.diff_view import DiffView
 from agentfsd.cli.terminal_review.files_tree import FilesTree
-from agentfsd.cli.terminal_review.reviewed_branch import NewNameLeftOutError, ReviewedBranch, Selection, fill, read_files
+from agentfsd.cli.terminal_review.head_line import HeadLine, WarningLine
+from agentfsd.cli.terminal_review.reviewed_branch import ReviewedBranch, fill, read_files
 from agentfsd.control.status_text import plural
 from agentfsd.escape import printable
 
@@ -29,28 +30,6 @@ if TYPE_CHECKING:
     from agentfsd.web.reviewed_files import ReviewedFile
 
 _LOOK_S = 1.5
-KEYS = (
-    ("j k", "next, previous hunk"),
-    ("n p", "next, previous file"),
-    ("arrows, PgUp PgDn, g G", "scroll"),
-    ("space", "choose the hunk, or not; in the tree: the file"),
-    ("a", "all hunks of the file, or none"),
-    ("A", "all hunks of the branch, or none"),
-    ("e", "split the hunk"),
-    ("v", "the file is viewed: fold it, and go on"),
-    ("o", "fold or unfold the file"),
-    ("/", "go to the next file with a word in its path"),
-    ("c", "commit the chosen hunks; with none chosen, the whole branch"),
-    ("m", "merge them into another branch"),
-    ("d", "take the chosen hunks back"),
-    ("D", "discard the branch"),
-    ("u", "undo the last restore, merge, commit to a branch, or discard"),
-    ("x", "conflicts that a merge left in the branch"),
-    ("r", "read the branch again"),
-    ("t, Tab", "hide or show the tree; between tree and diff"),
-    ("q, Esc", "back"),
-    ("Ctrl-C", "leave the program"),
-)
 
 
 class BranchScreen(Screen[None]):
@@ -64,20 +43,20 @@ class BranchScreen(Screen[None]):
     AUTO_FOCUS: ClassVar[str] = "DiffView"
     BINDINGS = [
         Binding("space", "choose", "choose"),
-        Binding("a", "toggle_file", "file"),
+        Binding("a", "toggle_file", show=False),
         Binding("A", "toggle_all", "all", show=False),
         Binding("j", "hunk(1)", "hunk", key_display="j/k"),
         Binding("k", "hunk(-1)", show=False),
         Binding("n", "file(1)", "file", key_display="n/p"),
         Binding("p", "file(-1)", show=False),
-        Binding("v", "viewed", "viewed"),
+        Binding("v", "viewed", show=False),
         Binding("e,s", "split", "split", show=False),
         Binding("o", "fold", show=False),
-        Binding("c", "commit", "commit"),
-        Binding("m", "merge", "merge"),
-        Binding("d", "take_back", "take back"),
-        Binding("D", "discard", show=False),
-        Binding("u", "undo", show=False),
+        Binding("c", "do('commit')", "commit"),
+        Binding("m", "do('merge')", "merge"),
+        Binding("d", "do('take back')", "take back"),
+        Binding("D", "do('discard')", show=False),
+        Binding("u", "do('undo')", show=False),
         Binding("x", "conflicts", show=False),
         Binding("r", "reread", show=False),
         Binding("t", "tree", show=False),
@@ -101,8 +80,8 @@ class BranchScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Build the screen."""
-        yield Static("", classes="bar", id="head")
-        yield Static("", classes="warning", id="warning")
+        yield HeadLine("reading ...")
+        yield WarningLine()
         with Horizontal():
             yield FilesTree()
             yield DiffView()
@@ -219,14 +198,12 @@ class BranchScreen(Screen[None]):
         return self.reviewed.branch.name if self.reviewed is not None else self._ref
 
     def _say(self, text: str) -> None:
-        self.query_one("#head", Static).update(Text(text, no_wrap=True, overflow="ellipsis"))
+        self.query_one(HeadLine).say(text)
 
     def _warn(self, text: str) -> None:
         if not self.is_attached:
             return
-        warning = self.query_one("#warning", Static)
-        warning.update(Text(text))
-        warning.set_class(bool(text), "shown")
+        self.query_one(WarningLine).say(text)
 
     def _say_state(self) -> None:
         if self.reviewed is None:
@@ -380,12 +357,9 @@ class BranchScreen(Screen[None]):
 
     def action_keys(self) -> None:
         """Show the keys."""
-        self.app.push_screen(KeyHelp("Keys on the screen of a branch", KEYS))
+        self.app.push_screen(KeyHelp("Keys on the screen of a branch", key_tables.BRANCH))
 
     # -- deeds
-
-    def _flow(self) -> DeedFlow:
-        return DeedFlow(self._app, self._done, self._refused)
 
     def _done(self, deed: Deed) -> None:
         if deed.verb == "discard" and self._called != "main":
@@ -401,61 +375,10 @@ class BranchScreen(Screen[None]):
         if isinstance(trouble.error, StaleError):
             self.action_reread()
 
-    def _selection(self) -> Selection | None:
-        """Return what was chosen; all of the branch if nothing was; None if that cannot be."""
-        assert self.reviewed is not None
-        try:
-            selection = self.reviewed.selection()
-        except NewNameLeftOutError as exc:
-            self._app.tell(f"{exc} has a new name, which was not chosen.", ["Choose the new name as well, or none of its hunks."])
-            return None
-        return selection if selection.seen or selection.others else Selection(None, "everything")
-
-    def action_commit(self) -> None:
-        """Commit what was chosen."""
-        if self.reviewed is not None and (selection := self._selection()) is not None:
-            self._flow().begin(Deed("commit", self.reviewed.branch, selection, self.reviewed.stamp))
-
-    def action_merge(self) -> None:
-        """Merge what was chosen into another branch."""
-        if self.reviewed is not None and (selection := self._selection()) is not None:
-            deed = Deed("merge", self.reviewed.branch, selection, self.reviewed.stamp)
-            self._app.ask(lambda daemon: daemon.list_branches(count=False), partial(self._choose_target, deed))
-
-    def _choose_target(self, deed: Deed, branches: list[wire.Branch]) -> None:
-        names = [branch.name for branch in branches if branch.id != deed.branch.id]
-        names.sort(key=lambda name: (name != (deed.branch.base or "main"), name != "main", name))
-        if not names:
-            self._app.tell("There is no other branch.", ["`agentfsd branch create NAME` makes one."])
-            return
-
-        def chosen(into: str | None) -> None:
-            if into:
-                self._flow().begin(Deed("merge", deed.branch, deed.selection, deed.stamp, into))
-
-        self.app.push_screen(
-            BranchChoice(f"Merge {deed.selection.said if deed.selection else ''} into which branch?", names), chosen
-        )
-
-    def action_take_back(self) -> None:
-        """Take back what was chosen."""
-        if self.reviewed is None or (selection := self._selection()) is None:
-            return
-        if selection.picks is None:
-            self._app.tell("Nothing is chosen.", ["space chooses a hunk, a all of a file. D discards the whole branch."])
-            return
-        self._flow().begin(Deed("take back", self.reviewed.branch, selection))
-
-    def action_discard(self) -> None:
-        """Discard the branch."""
+    def action_do(self, verb: Verb) -> None:
+        """Commit, merge or take back what was chosen; discard the branch; undo the last deed."""
         if self.reviewed is not None:
-            self._flow().begin(Deed("discard", self.reviewed.branch, stamp=self.reviewed.stamp))
-
-    def action_undo(self) -> None:
-        """Undo the last deed."""
-        if self.reviewed is not None:
-            branch = self.reviewed.branch
-            self._app.ask(next_undo, lambda entry: self._flow().begin(Deed("undo", branch, entry=entry)))
+            BranchDeeds(self._app, self.reviewed, self._done, self._refused).begin(verb)
 
     def action_conflicts(self) -> None:
         """Show the conflicts that a merge left."""

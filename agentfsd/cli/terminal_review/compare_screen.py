@@ -15,6 +15,7 @@ from agentfs_client.errors import NotFoundError
 from agentfsd.cli import compared_branches
 from agentfsd.cli.terminal_review.branch_screen import BranchScreen
 from agentfsd.cli.terminal_review.dialogues import KeyHelp
+from agentfsd.cli.terminal_review.head_line import HeadLine
 from agentfsd.control.status_text import plural
 from agentfsd.escape import printable
 
@@ -51,7 +52,7 @@ class CompareScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Build the screen."""
-        yield Static("comparing ...", classes="bar", id="head")
+        yield HeadLine("comparing ...")
         yield DataTable[Text](id="rows", cursor_type="row")
         yield Static("", id="said")
         yield DataTable[Text](id="paths", cursor_type="row")
@@ -64,7 +65,7 @@ class CompareScreen(Screen[None]):
     def action_reread(self) -> None:
         """Compare again."""
         app = cast("ReviewApp", self.app)
-        self.query_one("#head", Static).update("comparing ...")
+        self.query_one(HeadLine).say("comparing ...")
         app.ask(partial(_compare, ids=self._ids), self._came)
 
     def _came(self, found: Compared) -> None:
@@ -77,7 +78,7 @@ class CompareScreen(Screen[None]):
         for row in rows:
             table.add_row(*(Text(printable(cell)) for cell in compared_branches.cells(row)))
         names = plural(len(rows), "branch").replace("branchs", "branches")
-        self.query_one("#head", Static).update(Text(f"{names} compared; conflicts: with {_TARGET}"))
+        self.query_one(HeadLine).say(f"{names} compared; conflicts: with {_TARGET}")
         paths = cast("DataTable[Text]", self.query_one("#paths", DataTable))
         paths.clear(columns=True)
         paths.add_columns("PATH THAT SEVERAL CHANGED", "BY", "A MERGE WOULD")

@@ -16,10 +16,12 @@ from textual.widgets.option_list import Option
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.cli.picking import conflict_versions
+from agentfsd.cli.terminal_review import key_tables
 from agentfsd.cli.terminal_review.conflict_blocks import MarkedText, Taken
 from agentfsd.cli.terminal_review.deed_flow import DeedFlow
 from agentfsd.cli.terminal_review.deeds import Deed, next_undo
 from agentfsd.cli.terminal_review.dialogues import Answer, Dialogue, KeyHelp
+from agentfsd.cli.terminal_review.head_line import HeadLine
 from agentfsd.cli.terminal_review.text_pane import TextPane, lines_of
 from agentfsd.control.status_text import plural
 from agentfsd.escape import printable, quoted
@@ -30,22 +32,7 @@ if TYPE_CHECKING:
 How = Literal["ours", "theirs", "marked"]
 _SIDES: tuple[conflict_versions.Side, ...] = ("base", "ours", "theirs")
 _WIDE = 110  # columns from which on the sides stand side by side
-_AROUND = 4  # settled lines that are shown around a block
-_KEYS = (
-    ("n p", "next, previous path"),
-    ("j k", "next, previous block of a text"),
-    ("o t b", "for this block: ours, theirs, both; when all blocks are decided, you are asked"),
-    ("O T", "for the whole path: ours, theirs"),
-    ("M", "the path is right as it is now"),
-    ("e", "edit the file in $VISUAL or $EDITOR"),
-    ("w", "all of the file, or only the block"),
-    ("f", "finish the merge"),
-    ("X", "take the merge back"),
-    ("u", "undo the last decision, merge or the like"),
-    ("r", "read again"),
-    ("Tab, arrows", "between the panes; scroll"),
-    ("q, Esc", "back"),
-)
+_AROUND, _AROUND_NARROW = 4, 1  # settled lines that are shown around a block
 
 
 class PathVersions(NamedTuple):
@@ -66,7 +53,7 @@ class ConflictScreen(Screen[None]):
 
     CSS = """
     ConflictScreen OptionList { height: auto; max-height: 30%; border: none; padding: 0; background: ansi_default; }
-    ConflictScreen OptionList > .option-list--option-highlighted { 
+    ConflictScreen OptionList > .option-list--option-highlighted {
         text-style: reverse; background: ansi_default; color: ansi_default; }
     ConflictScreen #sides { height: 1fr; layout: vertical; }
     ConflictScreen #sides.wide { layout: horizontal; }
@@ -110,7 +97,7 @@ class ConflictScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Build the screen."""
-        yield Static("reading ...", classes="bar", id="head")
+        yield HeadLine("reading ...")
         yield OptionList()
         yield Static("", id="said")
         with Container(id="sides"):
@@ -149,7 +136,7 @@ class ConflictScreen(Screen[None]):
         else:
             left = f"{plural(undecided, 'conflict')} undecided" if undecided else "all is decided: f finishes the merge"
             said = f"merge of {printable(', '.join(reply.sources))} into {printable(self._called)}: {left}"
-        self.query_one("#head", Static).update(Text(said, no_wrap=True, overflow="ellipsis"))
+        self.query_one(HeadLine).say(said)
         if reply.conflicts:
             self._at = at
             options.highlighted = at
@@ -239,7 +226,7 @@ class ConflictScreen(Screen[None]):
             return printable(f"{whose}: binary, {plural(version.size, 'byte')}"), []
         if self._text is not None and not self._is_whole:
             block = self._text.blocks[self._block_at]
-            before, after = self._text.around(block, _AROUND)
+            before, after = self._text.around(block, _AROUND if self.app.size.width >= _WIDE else _AROUND_NARROW)
             own = {"base": block.base, "ours": block.ours, "theirs": block.theirs}[side]
             style = "bold green" if block.taken in (side, "both") and side != "base" else "bold"
             return printable(whose), [
@@ -274,7 +261,7 @@ class ConflictScreen(Screen[None]):
 
     def action_keys(self) -> None:
         """Show the keys."""
-        self.app.push_screen(KeyHelp("Keys on the screen of conflicts", _KEYS))
+        self.app.push_screen(KeyHelp("Keys on the screen of conflicts", key_tables.CONFLICTS))
 
     # -- deciding
 

@@ -12,6 +12,7 @@ from agentfsd.web.review_outcome import Outcome
 
 _YES = {"commit": "Commit", "merge": "Merge", "take back": "Take back", "discard": "Discard", "undo": "Undo"}
 _SHOWN = 20  # conflicts that a window lists
+_PATHS = 6  # chosen files that a window names
 _KEYS = "123456789"
 
 
@@ -43,7 +44,7 @@ class DeedFlow:
             meant[f"way{key}"] = deed.decided(field, value)
         if not outcome.conflicts:
             answers.append(Answer("yes", _YES[deed.verb], "y"))
-        answers.append(Answer("", "Cancel" if not outcome.conflicts else "Leave it", "n"))
+        answers.append(Answer("", "Cancel" if not outcome.conflicts else "Do nothing", "n"))
 
         def answered(value: str | None) -> None:
             if value == "yes":
@@ -51,18 +52,38 @@ class DeedFlow:
             elif value:
                 self.begin(meant[value])
 
-        self._app.push_screen(Dialogue(deed.question, _lines(outcome), answers), answered)
+        self._app.push_screen(Dialogue(deed.question, [*_paths(deed), *_lines(outcome)], answers), answered)
 
     def _tell(self, deed: Deed, outcome: Outcome) -> None:
         if outcome.conflicts:  # since it was tried
             self._ask(deed, outcome)
             return
         self._finished(deed)
-        self._app.tell(outcome.said[0], [*outcome.said[1:], *([outcome.next] if outcome.next else [])])
+        lines = [*outcome.said[1:], *([outcome.next] if outcome.next else [])]
+        if deed.way == "conflicts" and outcome.next:  # some were left
+            self._settle(deed.into, outcome.said[0], lines)
+        else:
+            self._app.tell(outcome.said[0], lines)
+
+    def _settle(self, into: str, title: str, lines: list[str]) -> None:
+        from agentfsd.cli.terminal_review.conflict_screen import ConflictScreen  # which begins deeds itself
+
+        def answered(value: str | None) -> None:
+            if value:
+                self._app.push_screen(ConflictScreen(into, into))
+
+        self._app.push_screen(
+            Dialogue(title, lines, [Answer("settle", "Settle them now", "s"), Answer("", "Later", "o")]), answered
+        )
 
     def _fail(self, trouble: Trouble) -> None:
         self._refused(trouble)
         self._app.tell_trouble(trouble)
+
+
+def _paths(deed: Deed) -> list[str]:
+    paths = deed.selection.paths if deed.selection is not None else []
+    return [*(f"  {path}" for path in paths[:_PATHS]), *([f"  and {len(paths) - _PATHS} more"] if len(paths) > _PATHS else [])]
 
 
 def _lines(outcome: Outcome) -> list[str | Text]:

@@ -31,9 +31,9 @@ class Dialogue(ModalScreen[str]):
     Dialogue > Vertical { width: 90%; max-width: 100; height: auto; max-height: 90%; border: solid $primary; padding: 0 1; }
     Dialogue .title { text-style: bold; width: 100%; }
     Dialogue VerticalScroll { height: auto; max-height: 14; margin-top: 1; }
-    Dialogue Horizontal { height: auto; margin-top: 1; }
-    Dialogue Button { margin-right: 1; height: 1; border: none; min-width: 8; padding: 0 1; text-style: none; line-pad: 0; }
-    Dialogue Button:focus { text-style: reverse bold; border: none; }
+    Dialogue .answers { height: auto; margin-top: 1; }
+    Dialogue Button { margin-right: 2; min-width: 8; }
+    Dialogue Button:focus { text-style: reverse bold; }
     """
     BINDINGS = [
         Binding("escape", "answer('')", "no", show=False),
@@ -56,9 +56,13 @@ class Dialogue(ModalScreen[str]):
                 with VerticalScroll(can_focus=False):
                     for line in self._lines:
                         yield Static(line if isinstance(line, Text) else Text(printable(line)))
-            with Horizontal():
+            with Vertical(classes="answers") if self._is_long else Horizontal(classes="answers"):
                 for value, words, key in self._answers:
-                    yield Button(Text(f"[{key}] {printable(words)}"), id=f"answer-{value or 'none'}")
+                    yield Button(Text(f"[{key}] {printable(words)}"), id=f"answer-{value or 'none'}", compact=True)
+
+    @property
+    def _is_long(self) -> bool:
+        return sum(len(words) + len(key) + 7 for _, words, key in self._answers) > min(self.app.size.width * 9 // 10, 100) - 4
 
     def on_mount(self) -> None:
         """Put the focus on the answer that changes nothing."""

@@ -154,11 +154,17 @@ class DiffView(ScrollView, can_focus=True):
         self.refresh()
         self.post_message(self.Moved())
 
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Follow the wheel and the scroll bar, too."""
-        super().watch_scroll_y(old_value, new_value)
-        if self.is_mounted and round(old_value) != round(new_value):
-            self.call_after_refresh(self._follow)
+    def on_mouse_scroll_down(self) -> None:
+        """Follow the wheel."""
+        self.call_after_refresh(self._follow)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Follow the wheel."""
+        self.call_after_refresh(self._follow)
+
+    def on_scroll_to(self) -> None:
+        """Follow the scroll bar."""
+        self.call_after_refresh(self._follow)
 
     # -- drawing
 
@@ -184,7 +190,7 @@ class DiffView(ScrollView, can_focus=True):
 
     def _file_head(self, place: Place, width: int) -> Strip:
         file = self.rows.blocks[place.file].file
-        counts = f"  +{file.counts[0]} -{file.counts[1]}" if file.counts is not None else ""
+        counts = f"  +{file.counts[0]} -{file.counts[1]}" if file.counts is not None and any(file.counts) else ""
         state = ("  viewed" if file.is_viewed else "") + ("  folded" if file.is_folded and not file.is_viewed else "")
         text = f"{box(file)} {file.change.status} {file.shown_path}{counts}{state} "
         style = _REVERSE if place.file == self.at[0] else _BOLD

@@ -86,6 +86,6 @@ class FilesTree(Tree[int]):
             (f"{box(file)} ", style), (f"{file.change.status} ", _STATUS.get(file.change.status, "yellow")), (name, style),
             no_wrap=True,
         )  # fmt: skip
-        if file.counts is not None:
+        if file.counts is not None and any(file.counts):
             label.append(f" +{file.counts[0]}", "green").append(f" -{file.counts[1]}", "red")
         return label.append(" viewed", "dim") if file.is_viewed else label

@@ -3,14 +3,14 @@
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from textual.app import App
 from textual.binding import Binding
 from textual.message import Message
 from textual.screen import Screen
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES
 
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, DaemonGoneError
@@ -27,14 +27,13 @@ _PLAIN = (
     "input-cursor-foreground", "border-blurred",
 )  # fmt: skip
 
-# The terminal's own colours: they fit its background, and 16 are enough.
-_THEME = Theme(
-    name="terminal", ansi=True, primary="ansi_blue", secondary="ansi_cyan", warning="ansi_yellow", error="ansi_red",
-    success="ansi_green", accent="ansi_cyan", foreground="ansi_default", background="ansi_default", surface="ansi_default",
-    panel="ansi_default", boost="ansi_default", dark=True,
+# The terminal's own colours: they fit its background, and 16 are enough. What is selected is shown in reverse.
+_ANSI = BUILTIN_THEMES["ansi-dark"]
+_THEME = replace(
+    _ANSI, name="terminal", accent="ansi_cyan",
     variables={
-        **{name: "ansi_default" for name in _PLAIN}, "block-cursor-text-style": "reverse", "block-cursor-blurred-text-style": "bold",
-        "input-cursor-text-style": "reverse", "border": "ansi_blue",
+        **_ANSI.variables, **dict.fromkeys(_PLAIN, "ansi_default"), "block-cursor-text-style": "reverse",
+        "block-cursor-blurred-text-style": "bold", "input-cursor-text-style": "reverse", "border": "ansi_blue",
     },
 )  # fmt: skip
 
@@ -78,13 +77,12 @@ class ReviewApp(App[None]):
     ALLOW_SELECT: ClassVar[bool] = False
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
-    .bar { height: 1; width: 100%; text-style: reverse; }
-    .warning { height: auto; width: 100%; text-style: bold; color: ansi_red; display: none; }
-    .warning.shown { display: block; }
+    ModalScreen { background: transparent; }
+    ModalScreen > * { background: ansi_default; }
     Footer { background: ansi_default; }
     FooterKey .footer-key--key { text-style: bold; color: ansi_default; background: ansi_default; }
     FooterKey .footer-key--description { color: ansi_default; background: ansi_default; }
-    DataTable { height: 1fr; background: ansi_default; }
+    DataTable { height: 1fr; background: ansi_default; overflow-x: hidden; scrollbar-size-vertical: 1; }
     DataTable > .datatable--header { text-style: bold underline; background: ansi_default; color: ansi_default; }
     DataTable > .datatable--cursor { text-style: reverse; background: ansi_default; color: ansi_default; }
     """

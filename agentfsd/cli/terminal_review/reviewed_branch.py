@@ -105,12 +105,14 @@ class Selection:
         said: It in words, such as "2 hunks in 1 file".
         seen: The version of each chosen file that was looked at.
         others: The files without hunks among them.
+        paths: The chosen files, for people.
     """
 
     picks: Picks | None
     said: str
     seen: dict[bytes, str] = field(default_factory=dict)
     others: list[Chosen] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
 
 class NewNameLeftOutError(ValueError):
@@ -135,7 +137,7 @@ class ReviewedBranch:
         self.git = [each.sentence for each in found.repositories]
         patches = daemon.patches(self.branch.id, stat_only=True, own=True, internal=False)
         counts = {patch.path_bytes: (patch.added, patch.removed) for patch in patches if patch.added >= 0}
-        self.files = [FileUnderReview(change, counts.get(change.path_bytes)) for change in found.changes]
+        self.files = [FileUnderReview(change, counts.get(change.path_bytes)) for change in _without_parents(found.changes)]
 
     def unread(self, first: int) -> list[FileUnderReview]:
         """Return the files to read next: those from number *first* on, then those before it."""
@@ -161,7 +163,8 @@ class ReviewedBranch:
             if not picked.paths:
                 raise NewNameLeftOutError(file.shown_path)
             picks.append(picked)
-        return Selection(joined(picks), f"{plural(hunks, 'hunk')} in {plural(len(chosen), 'file')}", seen, others)
+        said = f"{plural(hunks, 'hunk')} in {plural(len(chosen), 'file')}"
+        return Selection(joined(picks), said, seen, others, [file.shown_path for file in chosen])
 
     def keep_marks(self, before: "ReviewedBranch") -> None:
         """Take over which files are viewed or folded, and once they are read, see carry_over()."""
@@ -170,6 +173,17 @@ class ReviewedBranch:
             old = known.get(file.path)
             if old is not None:
                 file.is_viewed, file.is_folded = old.is_viewed, old.is_folded
+
+
+def _without_parents(changes: Sequence[wire.Change]) -> list[wire.Change]:
+    """Leave out new and deleted directories that hold other changes: they come and go with these."""
+    parents = {
+        b"/".join(parts[:count])
+        for change in changes
+        for parts in [change.path_bytes.split(b"/")]
+        for count in range(1, len(parts))
+    }
+    return [change for change in changes if change.status not in ("A", "D") or change.path_bytes not in parents]
 
 
 def stamp(branch: wire.Branch, changes: Iterable[wire.Change]) -> tuple[object, ...]:
