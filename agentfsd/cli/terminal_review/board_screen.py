@@ -174,11 +174,11 @@ class BoardScreen(Screen[None]):
         return self._shown[at] if 0 <= at < len(self._shown) else None
 
     def _say(self) -> None:
-        parts = [self._app.place, f"{len(self._shown)} of {plural(len(self._rows), 'branch')}".replace("branchs", "branches")]
+        parts = [f"{len(self._shown)} of {plural(len(self._rows), 'branch')}".replace("branchs", "branches")]
         parts += ["only passed"] if self._passed else []
         parts += [f"with {printable(self._wanted)!r}"] if self._wanted else []
         parts += [f"{len(self._marked)} marked"] if self._marked else []
-        parts += [f"by {self._order}"]
+        parts += [f"by {self._order}", printable(self._app.place)]
         self.query_one(HeadLine).say("  ".join(parts) if self._came else "reading ...")
 
     def _warn(self, text: str) -> None:

@@ -81,10 +81,11 @@ class CompareScreen(Screen[None]):
         self.query_one(HeadLine).say(f"{names} compared; conflicts: with {_TARGET}")
         paths = cast("DataTable[Text]", self.query_one("#paths", DataTable))
         paths.clear(columns=True)
-        paths.add_columns("PATH THAT SEVERAL CHANGED", "BY", "A MERGE WOULD")
+        paths.add_columns("PATH THAT SEVERAL CHANGED", "A MERGE", "BY")
+        compared = {branch.name for branch in self._branches}
         for each in overlaps:
-            end = f"conflict ({each.conflict}): {', '.join(each.between)}" if each.conflict else "take both"
-            paths.add_row(*(Text(printable(cell)) for cell in (each.path, ", ".join(each.branches), end)))
+            by = ", ".join(name for name in each.branches if name in compared)
+            paths.add_row(*(Text(printable(cell)) for cell in (each.path, _end(each, compared), by)))
         self.query_one("#said", Static).update("" if overlaps else "No path was changed by several of them.")
         paths.display = bool(overlaps)
 
@@ -101,6 +102,15 @@ class CompareScreen(Screen[None]):
     def action_keys(self) -> None:
         """Show the keys."""
         self.app.push_screen(KeyHelp("Keys on the comparison", _KEYS))
+
+
+def _end(overlap: wire.PathOverlap, compared: set[str]) -> str:
+    """Say what merging the branches would meet at a path."""
+    if not overlap.conflict:
+        return "takes both"
+    if compared >= set(overlap.between):
+        return f"conflicts ({overlap.conflict}): {', '.join(overlap.between)}"
+    return "may conflict"  # what is known is of other branches
 
 
 def _compare(daemon: ControlClient, ids: list[str]) -> Compared:

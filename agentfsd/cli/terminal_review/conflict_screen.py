@@ -347,7 +347,7 @@ class ConflictScreen(Screen[None]):
             whose = self._called if how == "ours" else conflict.source
             question = f"Take {how} of {shown}?"
             what = "the lines that clash are" if conflict.markers else "it is"
-            said = f"In {printable(self._called)}, {what} as in {printable(whose)}; what was edited there since the merge is replaced."
+            said = f"In {printable(self._called)}, {what} as in {printable(whose)}; later edits of it are replaced."
         self._confirmed(question, [said], "Yes", lambda daemon: daemon.resolve([path], how, self._branch))
 
     def action_edit(self) -> None:

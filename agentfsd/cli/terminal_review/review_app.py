@@ -139,7 +139,7 @@ class ReviewApp(App[None]):
         """Show a window with what went wrong."""
         gone = isinstance(trouble.error, DaemonGoneError)
         lines = ["Whether the last thing was done is not known: look before you repeat it."] if gone else []
-        hint = [trouble.hint[:1].upper() + trouble.hint[1:]] if trouble.hint else []
+        hint = [sentence(trouble.hint)] if trouble.hint else []
         self.tell(sentence(trouble.message), [*hint, *lines])
 
     def tell(self, title: str, lines: list[str], then: Callable[[], None] | None = None) -> None:
@@ -158,5 +158,5 @@ class ReviewApp(App[None]):
 
 
 def sentence(text: str) -> str:
-    """Return a text that begins with a capital letter and ends with a full stop."""
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
+    """Return a text with a full stop. It may begin with a name, which keeps its small letter."""
+    return text + ("" if text.endswith((".", "?", "!")) else ".")
