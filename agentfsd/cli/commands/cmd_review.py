@@ -1,6 +1,7 @@
 """The command `review`, which shows branches on a terminal as pull requests are shown."""
 
 import importlib.util
+import os
 import sys
 
 import click
@@ -54,6 +55,8 @@ def review(branch: str | None, named: str | None) -> None:
     from agentfsd.cli.terminal_review.branch_screen import BranchScreen
     from agentfsd.cli.terminal_review.review_app import ReviewApp
 
+    for name in ("COLUMNS", "LINES"):  # of a shell that exports them: they do not follow the terminal
+        os.environ.pop(name, None)
     place = mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint
     app = ReviewApp(lambda: _converse(named)[1], place, BoardScreen if ref is None else lambda: BranchScreen(ref))
     app.run()

@@ -36,13 +36,13 @@ _PADDING = 2
 class BoardScreen(Screen[None]):
     """All branches."""
 
-    CSS = "BoardScreen Input { height: 1; border: none; display: none; } BoardScreen Input.shown { display: block; }"
+    CSS = "BoardScreen Input { height: 1; border: none; display: none; }"
     AUTO_FOCUS: ClassVar[str] = "DataTable"
     BINDINGS = [
         Binding("enter", "open", "open"),
         Binding("space", "mark", "mark"),
         Binding("c", "compare", "compare"),
-        Binding("slash", "filter", "filter", key_display="/"),
+        Binding("slash", "filter", "filter", key_display="/", priority=True),  # what is typed behind it goes to the field
         Binding("p", "passed", "passed only"),
         Binding("s", "order", "order"),
         Binding("D", "discard", show=False),
@@ -216,12 +216,16 @@ class BoardScreen(Screen[None]):
         else:
             self.notify("No branch has changes.", timeout=2)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        """Let a field have the key that begins a search."""
+        return action != "filter" or not isinstance(self.focused, Input)
+
     def action_filter(self) -> None:
         """Ask for words."""
         field = self.query_one(Input)
-        field.add_class("shown")
+        field.display = True
         field.value = self._wanted
-        field.focus()
+        self.set_focus(field)  # at once: the next key may be there already
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Show only what has the words."""
@@ -230,14 +234,14 @@ class BoardScreen(Screen[None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Keep the filter, and go back to the table."""
-        event.input.set_class(bool(event.value), "shown")
+        event.input.display = bool(event.value)
         self._table.focus()
 
     def action_all(self) -> None:
         """Show all branches again."""
         field = self.query_one(Input)
         field.value = ""
-        field.remove_class("shown")
+        field.display = False
         self._wanted, self._passed = "", False
         self._table.focus()
         self._fill()

@@ -39,7 +39,7 @@ class BranchScreen(Screen[None]):
         ref: The branch's name or id.
     """
 
-    CSS = "BranchScreen Input { height: 1; border: none; display: none; } BranchScreen Input.shown { display: block; }"
+    CSS = "BranchScreen Input { height: 1; border: none; display: none; }"
     AUTO_FOCUS: ClassVar[str] = "DiffView"
     BINDINGS = [
         Binding("space", "choose", "choose"),
@@ -60,7 +60,7 @@ class BranchScreen(Screen[None]):
         Binding("x", "conflicts", show=False),
         Binding("r", "reread", show=False),
         Binding("t", "tree", show=False),
-        Binding("slash", "search", show=False),
+        Binding("slash", "search", show=False, priority=True),  # what is typed behind it goes to the field
         Binding("question_mark", "keys", "keys", key_display="?"),
         Binding("q", "back", "back"),
         Binding("escape", "back", show=False),
@@ -324,16 +324,20 @@ class BranchScreen(Screen[None]):
         self._tree.display = not self._tree.display
         self._diff.focus()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        """Let a field have the key that begins a search."""
+        return action != "search" or not isinstance(self.focused, Input)
+
     def action_search(self) -> None:
         """Ask for a word."""
         field = self.query_one(Input)
-        field.add_class("shown")
+        field.display = True
         field.value = ""
-        field.focus()
+        self.set_focus(field)  # at once: the next key may be there already
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Go to the next file with the word in its path."""
-        event.input.remove_class("shown")
+        event.input.display = False
         self._diff.focus()
         files = self.reviewed.files if self.reviewed is not None else []
         word, here = event.value.lower(), self._diff.at[0]
@@ -347,8 +351,8 @@ class BranchScreen(Screen[None]):
     def action_back(self) -> None:
         """Leave the search, or the screen."""
         field = self.query_one(Input)
-        if field.has_class("shown"):
-            field.remove_class("shown")
+        if field.display:
+            field.display = False
             self._diff.focus()
         elif len(self.app.screen_stack) > 2:
             self.app.pop_screen()

@@ -21,7 +21,7 @@ _TOKENS = {
     "k": Style(bold=True), "c": Style(dim=True, italic=True), "s": Style(color="yellow"), "n": Style(color="cyan"),
     "f": Style(bold=True), "d": Style(color="magenta"), "b": Style(color="cyan"),
 }  # fmt: skip
-_WORDS = Style(reverse=True)
+_WORDS, _COMMENT = Style(reverse=True), Style(italic=True)
 _MARGIN = 2  # rows that stay between a hunk and the upper edge
 _BOXES = {True: "[x]", False: "[ ]", None: "[-]"}
 
@@ -222,12 +222,18 @@ class DiffView(ScrollView, can_focus=True):
             return [Segment("            " + "".join(text for _, text in line.parts), _DIM)]
         base = _SIGNS.get(line.sign, _PLAIN)
         numbers = f"{line.old or '':>5} {line.new or '':>5} "
-        parts = [
-            Segment(text, base + _TOKENS.get(colour[:1].strip("*"), _PLAIN) + (_WORDS if colour.endswith("*") else _PLAIN))
-            for colour, text in line.parts
-        ]
+        parts = [Segment(text, _style(colour, base, is_changed=line.sign in "+-")) for colour, text in line.parts]
         return [Segment(numbers, _DIM), Segment(line.sign, base + _BOLD), *parts]
 
     def refresh_all(self) -> None:
         """Draw everything again, as boxes have changed."""
         self.refresh(Region(0, 0, *self.size))
+
+
+def _style(colour: str, base: Style, *, is_changed: bool) -> Style:
+    """Return the style of a part of a line. Words that differ have the colour of the line's sign alone, so that they stand out."""
+    if colour.endswith("*"):
+        return base + _WORDS
+    if colour == "c" and is_changed:
+        return base + _COMMENT
+    return base + _TOKENS.get(colour, _PLAIN)

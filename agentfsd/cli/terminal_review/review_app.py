@@ -1,6 +1,8 @@
 """The program that `agentfsd review` starts: asks the daemon in other threads, and shows screens."""
 
+import asyncio
 import os
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -100,6 +102,8 @@ class ReviewApp(App[None]):
 
     def on_mount(self) -> None:
         """Show the first screen."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # or the terminal would stay as it is now
+            asyncio.get_running_loop().add_signal_handler(number, self.action_leave)
         self.push_screen(self._first())
 
     def action_leave(self) -> None:
