@@ -52,10 +52,11 @@ class Terminal:
         self._do("resize-window", "-x", str(width), "-y", str(height))
 
     def until(self, *wanted: str) -> str:
-        deadline = time.monotonic() + _PATIENCE_S
-        while not all(each in (text := self.text()) for each in wanted):
+        deadline, text = time.monotonic() + _PATIENCE_S, self.text()
+        while not all(each in text for each in wanted):
             assert time.monotonic() < deadline, f"{wanted} is not on the screen:\n{text}"
             time.sleep(0.05)
+            text = self.text()
         return text
 
     def confirm(self, key: str, *said: str) -> str:
@@ -72,6 +73,12 @@ class Terminal:
         while unwanted in (text := self.text()):
             assert time.monotonic() < deadline, f"{unwanted} stays on the screen:\n{text}"
             time.sleep(0.05)
+
+    def open_first(self) -> None:
+        """Leaves the filter, and opens the branch."""
+        self.keys("Enter")
+        time.sleep(0.5)
+        self.keys("Enter")
 
     def end(self) -> None:
         if self._is_on:
@@ -123,8 +130,7 @@ def test_of_ten_branches_three_pass_and_two_are_kept(project: Mounted, terminal:
 
     terminal.type("/agent-5")  # two hunks of one into the real directory
     terminal.until("1 of 11 branches")
-    terminal.keys("Enter")
-    terminal.keys("Enter")
+    terminal.open_first()
     terminal.until("0 of 3 hunks chosen")
     for key in ("Space", "j", "j", "Space", "c"):
         terminal.keys(key)
@@ -142,9 +148,8 @@ def test_of_ten_branches_three_pass_and_two_are_kept(project: Mounted, terminal:
     terminal.until("11 of 11 branches")
     terminal.type("/agent-9")
     terminal.until("1 of 11 branches")
-    terminal.keys("Enter")
-    terminal.keys("Enter")
-    terminal.until("0 of 5 hunks chosen")
+    terminal.open_first()
+    terminal.until("0 of 4 hunks chosen")
     terminal.keys("m")  # all of another
     terminal.until("into which branch?")
     terminal.keys("Enter")
@@ -168,19 +173,19 @@ def test_of_ten_branches_three_pass_and_two_are_kept(project: Mounted, terminal:
     merged = (project.subtree("main") / "text").read_text()
     assert "twenty-9\n" in merged
     assert "ten-9\n" in merged
-    terminal.until("0 of 5 hunks chosen")
+    terminal.until("0 of 4 hunks chosen")
     terminal.keys("q")
     terminal.until("branches")
     terminal.keys("Escape")
     terminal.until("11 of 11 branches")
     terminal.type("/main")
     terminal.until("1 of 11 branches")
-    terminal.keys("Enter")
-    terminal.keys("Enter")
+    terminal.open_first()
     terminal.until("hunks chosen")
     terminal.keys("c")
-    terminal.until("Commit everything of main?")
-    terminal.confirm("y")
+    terminal.until("text: changed in the real directory since the branch changed it", "[2] Overwrite")  # the two hunks
+    terminal.keys("2")
+    terminal.confirm("y", "would go into the real directory")
     assert (project.lower / "text").read_text() == merged
     assert (project.lower / "nine").read_text() == "nine\n"
     terminal.keys("q")
@@ -188,8 +193,10 @@ def test_of_ten_branches_three_pass_and_two_are_kept(project: Mounted, terminal:
     terminal.keys("Escape")
     terminal.until("11 of 11 branches")
 
-    terminal.type("/agent-1 ")  # undo brings back what was discarded
+    terminal.type("/agent-1")  # undo brings back what was discarded
+    terminal.until("with 'agent-1'")
     terminal.keys("Enter")
+    time.sleep(0.5)
     terminal.keys("D")
     terminal.until("Discard agent-1")
     discarded = re.findall(r"Discard (agent-\d+)\?", terminal.text())[0]

@@ -61,7 +61,8 @@ class BoardScreen(Screen[None]):
         self._cells: list[list[Text]] = []
         self._marked: set[str] = set()  # ids
         self._order, self._wanted, self._passed = ORDERS[0], "", False
-        self._over = threading.Event()
+        self._over, self._is_seen = threading.Event(), threading.Event()
+        self._is_seen.set()
         self._came = False
         self._silent_s = 0.0
 
@@ -88,6 +89,16 @@ class BoardScreen(Screen[None]):
     def on_unmount(self) -> None:
         """End the look."""
         self._over.set()
+        self._is_seen.set()
+
+    def on_screen_suspend(self) -> None:
+        """Look no more while another screen is shown."""
+        self._is_seen.clear()
+
+    def on_screen_resume(self) -> None:
+        """Look again."""
+        self._silent_s = 0.0
+        self._is_seen.set()
 
     def on_resize(self) -> None:
         """Fit the columns to the width."""
@@ -100,7 +111,7 @@ class BoardScreen(Screen[None]):
         while not self._over.is_set():
             try:
                 with self._app.connect() as daemon:
-                    while not self._over.is_set():
+                    while self._is_seen.wait() and not self._over.is_set():
                         rows = reader.read(daemon)
                         self._deliver(partial(self._read, rows))
                         if not reader.count_one(daemon, rows):
@@ -123,7 +134,7 @@ class BoardScreen(Screen[None]):
         self._warn(f"{printable(trouble.message)}; trying again")
 
     def _count_silence(self) -> None:
-        self._silent_s += _LOOK_S
+        self._silent_s += _LOOK_S * self._is_seen.is_set()
         if self._silent_s > _LATE_S:
             self._warn("the daemon does not answer; waiting")
 

@@ -55,7 +55,8 @@ class BranchDeeds:
         return selection if selection.seen or selection.others else Selection(None, "everything")
 
     def _choose_target(self, deed: Deed, branches: list[wire.Branch]) -> None:
-        names = [branch.name for branch in branches if branch.id != deed.branch.id]
+        ids = {branch.name: branch.id for branch in branches if branch.id != deed.branch.id}
+        names = list(ids)
         names.sort(key=lambda name: (name != (deed.branch.base or "main"), name != "main", name))
         if not names:
             self._app.tell("There is no other branch.", ["`agentfsd branch create NAME` makes one."])
@@ -63,7 +64,7 @@ class BranchDeeds:
 
         def chosen(into: str | None) -> None:
             if into:
-                self._flow.begin(Deed("merge", deed.branch, deed.selection, deed.stamp, into))
+                self._flow.begin(Deed("merge", deed.branch, deed.selection, deed.stamp, into, ids[into]))
 
         said = deed.selection.said if deed.selection is not None else ""
         self._app.push_screen(BranchChoice(f"Merge {said} into which branch?", names), chosen)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from agentfsd.web.reviewed_files import ReviewedFile
 
 _LOOK_S = 1.5
+_LEAST_WIDTH = 60  # columns from which on the tree is shown
 
 
 class BranchScreen(Screen[None]):
@@ -91,10 +92,13 @@ class BranchScreen(Screen[None]):
     def on_mount(self) -> None:
         """Read the branch, and look from time to time whether it has changed."""
         self._diff, self._tree = self.query_one(DiffView), self.query_one(FilesTree)
-        self._tree.display = self.app.size.width >= 60
         self._say(f"{printable(self._ref)}: reading ...")
         self.action_reread()
         self.set_interval(_LOOK_S, self._look)
+
+    def on_resize(self) -> None:
+        """Leave the tree out where it would take too much of the width."""
+        self.query_one(FilesTree).display = self.app.size.width >= _LEAST_WIDTH
 
     # -- reading
 
@@ -102,7 +106,7 @@ class BranchScreen(Screen[None]):
         """Read the branch again. What was chosen of a file stays chosen if the file is the same."""
         self._generation += 1
         self._app.ask(
-            partial(_read, ref=self.reviewed.branch.id if self.reviewed is not None else self._ref),
+            partial(ReviewedBranch, ref=self.reviewed.branch.id if self.reviewed is not None else self._ref),
             partial(self._came, self._generation), self._failed,
         )  # fmt: skip
 
@@ -357,7 +361,7 @@ class BranchScreen(Screen[None]):
         elif len(self.app.screen_stack) > 2:
             self.app.pop_screen()
         else:
-            self.app.exit()
+            self._app.action_leave()
 
     def action_keys(self) -> None:
         """Show the keys."""
@@ -392,10 +396,6 @@ class BranchScreen(Screen[None]):
             self.app.push_screen(
                 ConflictScreen(self.reviewed.branch.id, self.reviewed.branch.name), lambda _: self.action_reread()
             )
-
-
-def _read(daemon: ControlClient, ref: str) -> ReviewedBranch:
-    return ReviewedBranch(daemon, ref)
 
 
 def _shown(daemon: ControlClient, ref: str) -> wire.Branch:

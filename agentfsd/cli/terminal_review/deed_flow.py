@@ -48,6 +48,8 @@ class DeedFlow:
 
         def answered(value: str | None) -> None:
             if value == "yes":
+                self._app.under_way = deed.verb
+                self._app.notify(f"{deed.verb}: under way ...", timeout=1)
                 self._app.ask(lambda daemon: do(daemon, deed, is_dry=False), lambda found: self._tell(deed, found), self._fail)
             elif value:
                 self.begin(meant[value])
@@ -55,28 +57,30 @@ class DeedFlow:
         self._app.push_screen(Dialogue(deed.question, [*_paths(deed), *_lines(outcome)], answers), answered)
 
     def _tell(self, deed: Deed, outcome: Outcome) -> None:
+        self._app.under_way = ""
         if outcome.conflicts:  # since it was tried
             self._ask(deed, outcome)
             return
         self._finished(deed)
         lines = [*outcome.said[1:], *([outcome.next] if outcome.next else [])]
         if deed.way == "conflicts" and outcome.next:  # some were left
-            self._settle(deed.into, outcome.said[0], lines)
+            self._settle(deed, outcome.said[0], lines)
         else:
             self._app.tell(outcome.said[0], lines)
 
-    def _settle(self, into: str, title: str, lines: list[str]) -> None:
+    def _settle(self, deed: Deed, title: str, lines: list[str]) -> None:
         from agentfsd.cli.terminal_review.conflict_screen import ConflictScreen  # which begins deeds itself
 
         def answered(value: str | None) -> None:
             if value:
-                self._app.push_screen(ConflictScreen(into, into))
+                self._app.push_screen(ConflictScreen(deed.into_id, deed.into))
 
         self._app.push_screen(
             Dialogue(title, lines, [Answer("settle", "Settle them now", "s"), Answer("", "Later", "o")]), answered
         )
 
     def _fail(self, trouble: Trouble) -> None:
+        self._app.under_way = ""
         self._refused(trouble)
         self._app.tell_trouble(trouble)
 

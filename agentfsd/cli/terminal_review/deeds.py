@@ -41,7 +41,7 @@ class Deed:
         branch: The branch as it was seen.
         selection: What of it; None where that has no meaning.
         stamp: What ReviewedBranch.stamp was when it was seen.
-        into: The target of a merge.
+        into: The name of a merge's target, and ``into_id``: its id.
         way: What decides conflicts: "", merge or force for a commit; "", ours, theirs or conflicts (leave them) for a merge.
         hooks: Also take files that the person's own programs would run.
         entry: What an undo takes back.
@@ -52,6 +52,7 @@ class Deed:
     selection: Selection | None = None
     stamp: tuple[object, ...] = ()
     into: str = ""
+    into_id: str = ""
     way: str = ""
     hooks: bool = False
     entry: wire.UndoEntry | None = None
@@ -131,7 +132,7 @@ def _done(daemon: ControlClient, branch: wire.Branch, deed: Deed, picks: Picks, 
         return _to_next(committed(result, branch.name, is_dry=is_dry, way=deed.way), deed)
     if deed.verb == "merge":
         result = daemon.merge(
-            [branch.id], deed.into, favor=_SIDES[deed.way], dry_run=is_dry, paths=picks.paths, picked=picks.files,
+            [branch.id], deed.into_id, favor=_SIDES[deed.way], dry_run=is_dry, paths=picks.paths, picked=picks.files,
             hooks=deed.hooks, conflicts=deed.way == "conflicts",
         )  # fmt: skip
         return _merge_outcome(result, branch, deed, picks, is_dry=is_dry)

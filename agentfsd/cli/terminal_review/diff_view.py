@@ -231,7 +231,7 @@ class DiffView(ScrollView, can_focus=True):
 
 
 def _style(colour: str, base: Style, *, is_changed: bool) -> Style:
-    """Return the style of a part of a line. Words that differ have the colour of the line's sign alone, so that they stand out."""
+    """Return the style of a part of a line. Words that differ have no other colour than that of the line's sign."""
     if colour.endswith("*"):
         return base + _WORDS
     if colour == "c" and is_changed:

@@ -97,6 +97,7 @@ class ReviewApp(App[None]):
         super().__init__(ansi_color=True)
         self.connect, self.place, self._first = connect, place, first
         self.viewed: set[tuple[str, bytes, str]] = set()  # branch id, path, version
+        self.under_way = ""  # what is being done
         self.register_theme(_THEME)
         self.theme = "terminal"
 
@@ -107,8 +108,12 @@ class ReviewApp(App[None]):
         self.push_screen(self._first())
 
     def action_leave(self) -> None:
-        """End the program."""
-        self.exit()
+        """End the program; while something is being done, only when asked twice."""
+        if self.under_way:
+            self.notify(f"{self.under_way} is under way; again leaves it to its fate", severity="warning", timeout=3)
+            self.under_way = ""
+        else:
+            self.exit()
 
     # -- the daemon
 
