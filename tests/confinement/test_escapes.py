@@ -53,7 +53,9 @@ LISTED = {
 _SHORT = [(0, "strict"), (ORDINARY, "workspace")]  # the hardest cell, and what users have if they ask for nothing
 
 
-@pytest.fixture(scope="module", params=LISTED if is_long() else _SHORT, ids=lambda key: f"{'root' if key[0] == 0 else 'ordinary'}-{key[1]}")
+@pytest.fixture(
+    scope="module", params=LISTED if is_long() else _SHORT, ids=lambda key: f"{'root' if key[0] == 0 else 'ordinary'}-{key[1]}"
+)
 def escapes(request: pytest.FixtureRequest) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
     """What got out in one run of all tries, and what may."""
     needs_root()

@@ -84,7 +84,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "site-packages",
         "dist-packages",
         "__pycache__",
-        *([] if is_long() else ["test", "idlelib", "lib2to3", "encodings", "ensurepip", "xml", "ctypes", "tkinter", "turtledemo"]),
+        *(
+            []
+            if is_long()
+            else ["test", "idlelib", "lib2to3", "encodings", "ensurepip", "xml", "ctypes", "tkinter", "turtledemo"]
+        ),
         *([] if is_long() else ["distutils", "lib-dynload", "multiprocessing", "pydoc_data", "config-*", "wsgiref"]),
     ]
     shutil.copytree(source, root, ignore=shutil.ignore_patterns(*without), symlinks=True)
