@@ -5,7 +5,7 @@ import pytest
 from agentfs_client import wire
 from agentfsd.cli.terminal_review.board_model import BoardRow, chosen_rows
 from agentfsd.cli.terminal_review.conflict_blocks import MarkedText
-from agentfsd.cli.terminal_review.diff_layout import DiffLayout, Place
+from agentfsd.cli.terminal_review.diff_layout import DiffLayout, DiffPlace
 from agentfsd.cli.terminal_review.hunk_text import PIECE, HunkText
 from agentfsd.cli.terminal_review.reviewed_branch import FileUnderReview, NewNameLeftOutError, fill
 from agentfsd.review.hunks import ChangedFile
@@ -105,7 +105,7 @@ def test_a_split_hunk_is_two_that_are_chosen_alone() -> None:
     assert not file.split(0)
     layout.measure([0])
     assert layout.height > before
-    assert layout.place(layout.row_of(0, 1)) == Place("hunk", 0, 1)
+    assert layout.place(layout.row_of(0, 1)) == DiffPlace("hunk", 0, 1)
 
 
 def test_words_that_differ_are_marked_and_numbers_go_on_over_pieces() -> None:

@@ -19,13 +19,19 @@ class BranchDeeds:
         reviewed: The branch as it is on the screen.
         done: Called when something was done.
         refused: Called with what went wrong.
+        settling: Shows the conflicts that a merge left: gets the branch's id and name.
     """
 
     def __init__(
-        self, app: ReviewApp, reviewed: ReviewedBranch, done: Callable[[Deed], None], refused: Callable[[Trouble], None]
+        self,
+        app: ReviewApp,
+        reviewed: ReviewedBranch,
+        done: Callable[[Deed], None],
+        refused: Callable[[Trouble], None],
+        settling: Callable[[str, str], None],
     ) -> None:
         self._app, self._reviewed = app, reviewed
-        self._flow = DeedFlow(app, done, refused)
+        self._flow = DeedFlow(app, done, refused, settling)
 
     def begin(self, verb: Verb) -> None:
         """Begin with what was chosen; of a commit and a merge, with all of the branch if nothing was."""

@@ -10,10 +10,10 @@ from textual.screen import Screen
 from textual.widgets import Footer, Input
 
 from agentfs_client import wire
-from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotFoundError
 from agentfsd.cli.terminal_review import key_tables
 from agentfsd.cli.terminal_review.branch_deeds import BranchDeeds
+from agentfsd.cli.terminal_review.conflict_screen import ConflictScreen
 from agentfsd.cli.terminal_review.deeds import Deed, StaleError, Verb
 from agentfsd.cli.terminal_review.dialogues import KeyHelp
 from agentfsd.cli.terminal_review.diff_view import DiffView
@@ -174,7 +174,8 @@ class BranchScreen(Screen[None]):
         if self.reviewed is None or self._is_looking or not self.is_current:
             return
         self._is_looking = True
-        self._app.ask(partial(_shown, ref=self.reviewed.branch.id), self._looked, self._not_looked)
+        ref = self.reviewed.branch.id
+        self._app.ask(lambda daemon: daemon.show_branch(ref), self._looked, self._not_looked)
 
     def _looked(self, now: wire.Branch) -> None:
         self._is_looking = False
@@ -386,17 +387,12 @@ class BranchScreen(Screen[None]):
     def action_do(self, verb: Verb) -> None:
         """Commit, merge or take back what was chosen; discard the branch; undo the last deed."""
         if self.reviewed is not None:
-            BranchDeeds(self._app, self.reviewed, self._done, self._refused).begin(verb)
+            BranchDeeds(self._app, self.reviewed, self._done, self._refused, self._settle).begin(verb)
 
     def action_conflicts(self) -> None:
         """Show the conflicts that a merge left."""
-        from agentfsd.cli.terminal_review.conflict_screen import ConflictScreen  # here, as most reviews need none
-
         if self.reviewed is not None:
-            self.app.push_screen(
-                ConflictScreen(self.reviewed.branch.id, self.reviewed.branch.name), lambda _: self.action_reread()
-            )
+            self._settle(self.reviewed.branch.id, self.reviewed.branch.name)
 
-
-def _shown(daemon: ControlClient, ref: str) -> wire.Branch:
-    return daemon.show_branch(ref)
+    def _settle(self, branch: str, name: str) -> None:
+        self.app.push_screen(ConflictScreen(branch, name), lambda _: self.action_reread())

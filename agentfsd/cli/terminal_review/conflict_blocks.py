@@ -10,7 +10,7 @@ _BEGIN, _BASE, _MIDDLE, _END = (re.compile(rb"^%s{7}(?: .*)?\r?$" % mark) for ma
 
 
 @dataclass(slots=True)
-class Block:
+class ClashingLines:
     """Lines that both sides changed. ``start``: the number of its first marker's line, from 0 on. ``taken``: the chosen side."""
 
     start: int
@@ -29,7 +29,7 @@ class MarkedText:
 
     def __init__(self, text: bytes) -> None:
         self.text = text
-        self._parts: list[list[bytes] | Block] = []
+        self._parts: list[list[bytes] | ClashingLines] = []
         lines = _lines(text)
         plain, at = list[bytes](), 0
         while at < len(lines):
@@ -44,8 +44,8 @@ class MarkedText:
         self._parts.append(plain)
 
     @property
-    def blocks(self) -> list[Block]:
-        return [part for part in self._parts if isinstance(part, Block)]
+    def blocks(self) -> list[ClashingLines]:
+        return [part for part in self._parts if isinstance(part, ClashingLines)]
 
     @property
     def is_decided(self) -> bool:
@@ -55,14 +55,14 @@ class MarkedText:
         """Return the text with the chosen side of each block. All must be decided."""
         made = list[bytes]()
         for part in self._parts:
-            if isinstance(part, Block):
+            if isinstance(part, ClashingLines):
                 made += part.ours if part.taken in ("ours", "both") else []
                 made += part.theirs if part.taken in ("theirs", "both") else []
             else:
                 made += part
         return b"".join(made)
 
-    def around(self, block: Block, count: int) -> tuple[list[bytes], list[bytes]]:
+    def around(self, block: ClashingLines, count: int) -> tuple[list[bytes], list[bytes]]:
         """Return up to *count* settled lines before and after a block."""
         at = next(number for number, part in enumerate(self._parts) if part is block)
         before, after = self._parts[at - 1], self._parts[at + 1]
@@ -78,14 +78,14 @@ def _lines(text: bytes) -> list[bytes]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _block(lines: list[bytes], start: int) -> tuple[Block, int] | None:
+def _block(lines: list[bytes], start: int) -> tuple[ClashingLines, int] | None:
     """Read a block, and return the number of the line behind it; None if its markers are not all there."""
     sides: tuple[list[bytes], list[bytes], list[bytes]] = ([], [], [])  # ours, base, theirs
     side = 0
     for at in range(start + 1, len(lines)):
         line = lines[at].rstrip(b"\n")
         if side == 2 and _END.match(line):
-            return Block(start, *sides), at + 1
+            return ClashingLines(start, *sides), at + 1
         if side == 0 and _BASE.match(line):
             side = 1
         elif side < 2 and _MIDDLE.match(line):

@@ -23,12 +23,17 @@ class DeedFlow:
         app: The program.
         finished: Called when something was done.
         refused: Called with what went wrong, before the window that tells it.
+        settling: Shows the conflicts that a merge left: gets the branch's id and name.
     """
 
     def __init__(
-        self, app: ReviewApp, finished: Callable[[Deed], None], refused: Callable[[Trouble], None] = lambda _: None
+        self,
+        app: ReviewApp,
+        finished: Callable[[Deed], None],
+        refused: Callable[[Trouble], None] = lambda _: None,
+        settling: Callable[[str, str], None] | None = None,
     ) -> None:
-        self._app, self._finished, self._refused = app, finished, refused
+        self._app, self._finished, self._refused, self._settling = app, finished, refused, settling
 
     def begin(self, deed: Deed) -> None:
         """Ask the daemon what it would do, and then the person."""
@@ -63,17 +68,15 @@ class DeedFlow:
             return
         self._finished(deed)
         lines = [*outcome.said[1:], *([outcome.next] if outcome.next else [])]
-        if deed.way == "conflicts" and outcome.next:  # some were left
+        if deed.way == "conflicts" and outcome.next and self._settling is not None:  # some were left
             self._settle(deed, outcome.said[0], lines)
         else:
             self._app.tell(outcome.said[0], lines)
 
     def _settle(self, deed: Deed, title: str, lines: list[str]) -> None:
-        from agentfsd.cli.terminal_review.conflict_screen import ConflictScreen  # which begins deeds itself
-
         def answered(value: str | None) -> None:
-            if value:
-                self._app.push_screen(ConflictScreen(deed.into_id, deed.into))
+            if value and self._settling is not None:
+                self._settling(deed.into_id, deed.into)
 
         self._app.push_screen(
             Dialogue(title, lines, [Answer("settle", "Settle them now", "s"), Answer("", "Later", "o")]), answered

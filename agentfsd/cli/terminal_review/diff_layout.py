@@ -10,7 +10,7 @@ from agentfsd.cli.terminal_review.reviewed_branch import Choice, FileUnderReview
 Kind = Literal["file", "note", "hunk", "line", "blank"]
 
 
-class Place(NamedTuple):
+class DiffPlace(NamedTuple):
     """What a row shows. ``choice`` and ``line`` count from 0; -1: none."""
 
     kind: Kind
@@ -60,17 +60,17 @@ class FileBlock:
         """Return the row of a hunk's head; 0, the file's head, if it has none that is shown."""
         return self._starts[choice] if 0 <= choice < len(self._starts) else 0
 
-    def place(self, row: int, file: int) -> Place:
+    def place(self, row: int, file: int) -> DiffPlace:
         """Return what is in a row. *file*: the number of this file."""
         if row == 0:
-            return Place("file", file)
+            return DiffPlace("file", file)
         if row == self.height - 1:
-            return Place("blank", file, len(self._starts) - 1)
+            return DiffPlace("blank", file, len(self._starts) - 1)
         if not self._starts or row < self._starts[0]:
-            return Place("note", file, -1, row - 1)
+            return DiffPlace("note", file, -1, row - 1)
         choice = bisect_right(self._starts, row) - 1
         line = row - self._starts[choice] - 1
-        return Place("hunk", file, choice) if line < 0 else Place("line", file, choice, line)
+        return DiffPlace("hunk", file, choice) if line < 0 else DiffPlace("line", file, choice, line)
 
 
 class DiffLayout:
@@ -91,7 +91,7 @@ class DiffLayout:
     def _add_up(self) -> None:
         *self._tops, self.height = accumulate((block.height for block in self.blocks), initial=0)
 
-    def place(self, row: int) -> Place | None:
+    def place(self, row: int) -> DiffPlace | None:
         """Return what is in a row; None behind the last one."""
         if not 0 <= row < self.height:
             return None
@@ -102,7 +102,7 @@ class DiffLayout:
         """Return the row of a file's head, or of a hunk's."""
         return self._tops[file] + self.blocks[file].row_of(choice) if 0 <= file < len(self._tops) else 0
 
-    def text(self, place: Place) -> HunkText:
+    def text(self, place: DiffPlace) -> HunkText:
         """Return the hunk that a place is in."""
         block = self.blocks[place.file]
         return block.text(block.file.choices[place.choice])

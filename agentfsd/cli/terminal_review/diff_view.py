@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from agentfsd.cli.terminal_review.diff_layout import DiffLayout, Place
+from agentfsd.cli.terminal_review.diff_layout import DiffLayout, DiffPlace
 from agentfsd.cli.terminal_review.reviewed_branch import FileUnderReview
 
 _PLAIN, _BOLD, _DIM, _REVERSE = Style(), Style(bold=True), Style(dim=True), Style(bold=True, reverse=True)
@@ -103,7 +103,7 @@ class DiffView(ScrollView, can_focus=True):
         file, choice = at
         if choice < 0 or file >= len(self.rows.blocks):
             return 0
-        return len(self.rows.text(Place("hunk", file, choice)))
+        return len(self.rows.text(DiffPlace("hunk", file, choice)))
 
     def next_hunk(self, step: Literal[1, -1]) -> None:
         """Go to the next hunk, or the previous one."""
@@ -188,7 +188,7 @@ class DiffView(ScrollView, can_focus=True):
         if self.virtual_size.width < self._widest:
             self.virtual_size = Size(self._widest, self.rows.height)
 
-    def _file_head(self, place: Place, width: int) -> Strip:
+    def _file_head(self, place: DiffPlace, width: int) -> Strip:
         file = self.rows.blocks[place.file].file
         counts = f"  +{file.counts[0]} -{file.counts[1]}" if file.counts is not None and any(file.counts) else ""
         state = ("  viewed" if file.is_viewed else "") + ("  folded" if file.is_folded and not file.is_viewed else "")
@@ -198,7 +198,7 @@ class DiffView(ScrollView, can_focus=True):
         rest = max(0, width - 1 - cell_len(text))
         return Strip([mark, Segment(text, style), Segment("\u2500" * rest, _DIM)]).crop_extend(0, width, _PLAIN)
 
-    def _segments(self, place: Place) -> list[Segment]:
+    def _segments(self, place: DiffPlace) -> list[Segment]:
         block = self.rows.blocks[place.file]
         if place.kind == "blank":
             return []
@@ -216,7 +216,7 @@ class DiffView(ScrollView, can_focus=True):
             ]
         return [mark, Segment("\u2502" if choice.is_taken else " ", _MARK), *self._line(place)]
 
-    def _line(self, place: Place) -> list[Segment]:
+    def _line(self, place: DiffPlace) -> list[Segment]:
         line = self.rows.text(place).line(place.line)
         if line.sign == "\\":
             return [Segment("            " + "".join(text for _, text in line.parts), _DIM)]
