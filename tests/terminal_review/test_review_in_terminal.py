@@ -83,6 +83,7 @@ class Terminal:
     def end(self) -> None:
         if self._is_on:
             self._do("kill-server")
+            self._is_on = False
 
 
 @pytest.fixture
@@ -228,6 +229,29 @@ def test_control_c_leaves_the_terminal_as_it_was(project: Mounted, terminal: Ter
     terminal.until("ended with 0")
     _sane(project)
     assert not (project.lower / "new").exists()
+
+
+def test_it_ends_with_its_terminal(project: Mounted, terminal: Terminal) -> None:
+    project.run("fix", "sh", "-c", "echo new > new", new=True)
+    terminal.start(project, "fix")
+    terminal.until("0 of 1 hunk chosen")
+    terminal.end()
+    deadline = time.monotonic() + 10
+    while _reviewing(project):
+        assert time.monotonic() < deadline, "it goes on without a terminal"
+        time.sleep(0.05)
+
+
+def _reviewing(project: Mounted) -> list[str]:
+    """The processes that review this mount."""
+    wanted = f"review\0-m\0{project.path}\0".encode()
+    found = []
+    for number in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            found += [number] if wanted in Path("/proc", number, "cmdline").read_bytes() else []
+        except OSError:  # it has ended
+            continue
+    return found
 
 
 def test_the_daemon_is_killed_and_the_next_one_goes_on(project: Mounted, terminal: Terminal) -> None:

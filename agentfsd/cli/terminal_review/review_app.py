@@ -103,8 +103,11 @@ class ReviewApp(App[None]):
 
     def on_mount(self) -> None:
         """Show the first screen."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # or the terminal would stay as it is now
-            asyncio.get_running_loop().add_signal_handler(number, self.action_leave)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):  # or the terminal would stay as it is now
+            loop.add_signal_handler(number, self.action_leave)
+        if not self.is_headless:  # without its terminal, Textual would wait for it forever
+            loop.add_signal_handler(signal.SIGHUP, os._exit, 128 + signal.SIGHUP)
         self.push_screen(self._first())
 
     def action_leave(self) -> None:
