@@ -6,10 +6,11 @@ from agentfs_client import wire
 from agentfsd.core.overlay import Overlay
 from agentfsd.domain_errors import Refusal
 
-# The handlers of the last three see to it themselves. Discarding what cannot be taken over has to be possible.
+# The handlers of the three before the notes see to it themselves. Discarding what cannot be taken over has to be possible.
 _CONCERN_NONE = (
     wire.ViewOpen, wire.ViewLeave, wire.BranchBind, wire.BranchUnbind, wire.Capabilities, wire.PolicyGet, wire.Discard,
     wire.SnapshotCreate, wire.StepTake, wire.Restore,
+    wire.NoteAnswerAdd, wire.NoteResolve, wire.NoteRemove, wire.NoteTell,
 )  # fmt: skip
 
 
