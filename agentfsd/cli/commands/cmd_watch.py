@@ -64,8 +64,10 @@ def _subject(event: wire.Event) -> str:
     if event.kind in ("bound", "unbound"):
         return f"process {event.pid}"
     if not event.path_bytes:
-        return event.name or "."
+        return f"note {event.name} about the branch" if event.kind.startswith("note-") else event.name or "."
     path = printing.quoted(event.path_bytes + b"/" * event.is_dir)
+    if event.kind.startswith("note-"):
+        return f"note {event.name} about {path}"
     if event.kind in ("overlap", "conflict"):
         return f"{path} (changed in {event.name}, too)"
     return f"{printing.quoted(event.old_path_bytes)} -> {path}" if event.old_path_bytes else path
