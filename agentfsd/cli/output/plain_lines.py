@@ -41,7 +41,7 @@ def aligned(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
 
 def branch_table(branches: "Sequence[wire.Branch]") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the headers and rows of a table of branches; with a column of open notes if there are any."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (b.name, status_text.amount(b), str(b.processes), b.base or "(the lower)", when(b.created_ns), b.id) for b in branches
     ]
     return with_notes(_BRANCH_HEADERS, rows, [b.notes for b in branches], at=2)
