@@ -149,8 +149,10 @@ def test_a_note_is_written_by_keyboard_and_stays_when_the_page_is_drawn_again(
 
 def test_notes_elsewhere_are_listed_with_what_became_of_their_place(browser: Browser, address: str, mounted: Mounted) -> None:
     branch(mounted, "places")
-    for arguments in (("--path", "text.py", "--line", "12", "at twelve"), ("--path", "text.py", "--line", "25", "far from any change"),
-                      ("--path", "gone", "why was it deleted?"), ("about the branch",)):  # fmt: skip
+    for arguments in (
+        ("--path", "text.py", "--line", "12", "at twelve"), ("--path", "text.py", "--line", "25", "far from any change"),
+        ("--path", "gone", "why was it deleted?"), ("about the branch",),
+    ):  # fmt: skip
         mounted.cli("notes add", "places", *arguments)
     review(browser, address, "places")
     browser.until("document.querySelectorAll('#notes .remark').length === 4")
@@ -196,7 +198,8 @@ def test_hostile_texts_are_shown_as_texts_and_a_thousand_notes_are_bearable(
     review(browser, address, "many")
     browser.until("document.querySelector('#notes h2').innerText === '1,000 open notes'")
     assert browser.run("document.querySelectorAll('#notes .remark').length") == 20
-    shown = browser.until(f"{_AT_TEXT}.querySelector('.remark-row .remark-text')?.textContent")
+    browser.run(f"void {_AT_TEXT}.scrollIntoView()")
+    shown = browser.until(f"{_AT_TEXT}.querySelector('.remark-row [data-note=\"{hostile.id}\"] .remark-text')?.textContent")
     assert shown.startswith("<script>document.title") and "\u202e" not in shown and "\x1b" not in shown
     assert browser.run("document.title").startswith("many")
     assert browser.run("document.querySelectorAll('#notes script, #notes img, #cards script').length") == 0
