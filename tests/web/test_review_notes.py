@@ -168,7 +168,7 @@ def test_notes_elsewhere_are_listed_with_what_became_of_their_place(browser: Bro
     browser.until(f"!{_AT_TEXT}.classList.contains('folded')")
     mounted.sh("places", "sed -i '1i first' text.py; sed -i 's/line twelve/line 12/' text.py")
     browser.until("document.querySelector('#notes').innerText.includes('outdated: the line has changed')")
-    assert "line twelve" in browser.run("document.querySelector('#notes .remark-lines').innerText")
+    assert "line twelve" in browser.run("document.querySelector('#notes .remark-lines').textContent")
     assert "text.py:26, which was line 25" in browser.run("document.querySelector('#notes').innerText")
 
 
@@ -205,6 +205,12 @@ def test_hostile_texts_are_shown_as_texts_and_a_thousand_notes_are_bearable(
     assert browser.run("document.querySelectorAll('#notes script, #notes img, #cards script').length") == 0
     browser.click("#notes-all")
     browser.until("document.querySelectorAll('#notes .remark').length === 1000")
+    assert not browser.run("document.querySelector('#notes .remark-item').open")
+    browser.run("void document.querySelector('#notes summary .remark-words').click()")
+    browser.until("document.querySelector('#notes .remark-item').open")
+    with ControlClient.connect(mounted.record().socket) as client:
+        client.reply_note(hostile.id, "again")
+    browser.until("document.querySelector('#notes .remark-item').innerText.includes('again')")  # drawn again, and still unfolded
 
 
 @pytest.mark.parametrize("dark", [False, True])

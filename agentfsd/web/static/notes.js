@@ -15,6 +15,7 @@ const csrf = document.querySelector("#acts input[name=csrf]")?.value;
 let notes = [];
 let isWhole = false; // the list shows all of them
 let isPast = false; // also those that are resolved
+const unfolded = new Map(); // by number of a note in the list: whether a person has unfolded it
 let opened = null; // the note that is being written: { place, form }
 
 const shown = () => notes.filter((note) => isPast || !note.resolved);
@@ -27,10 +28,13 @@ function said(one, tag) {
   return el(tag, { class: "remark-said" }, el("div", { class: "remark-head" }, by, " ", el("span", { class: "muted", title: one.clock }, one.when)), el("div", { class: "remark-text" }, one.text));
 }
 
-function remark(note, isListed) {
+function placeOf(note) {
+  return note.key ? el("a", { href: `#note-${note.id}`, onclick: (event) => (event.preventDefault(), reveal(note)) }, note.about) : el("span", {}, note.about);
+}
+
+function remark(note, hasPlace) {
   const made = el("article", { class: `remark ${note.resolved ? "resolved" : ""}`, "data-note": note.id, "aria-label": `Note ${note.id}` });
-  const about = note.key ? el("a", { href: `#note-${note.id}`, onclick: (event) => (event.preventDefault(), reveal(note)) }, note.about) : el("span", {}, note.about);
-  const place = isListed ? el("div", { class: "remark-place mono" }, about) : "";
+  const place = hasPlace ? el("div", { class: "remark-place mono" }, placeOf(note)) : "";
   const lines = note.lines.length ? el("pre", { class: "remark-lines" }, note.lines.join("\n")) : "";
   const past = note.resolved ? el("p", { class: "muted" }, `Resolved by ${note.resolved}.`) : "";
   made.append(...[place, lines, said(note, "div"), ...note.answers.map((one) => said(one, "div")), past].filter(Boolean));
@@ -100,6 +104,16 @@ function form(label, verb, send, left, begun = "") {
 
 // -- the list at the top
 
+// A line for each note; what stands below no line is unfolded.
+function item(note) {
+  const words = note.text.split(/\s+/).join(" ");
+  const answers = note.answers.length ? el("span", { class: "muted" }, plural(note.answers.length, "answer")) : "";
+  const top = el("summary", {}, el("span", { class: "remark-place mono" }, placeOf(note)), el("span", { class: "remark-words" }, words), answers);
+  const made = el("details", { class: "remark-item", open: unfolded.get(note.id) ?? !note.key }, top, remark(note, false));
+  top.addEventListener("click", (event) => event.target.closest("a") || unfolded.set(note.id, !made.open));
+  return made;
+}
+
 function drawList() {
   const open = notes.filter((note) => !note.resolved).length;
   const all = shown();
@@ -110,7 +124,7 @@ function drawList() {
   if (writable) bar.append(el("button", { type: "button", id: "notes-add", onclick: () => openAt({ key: "", line: 0 }) }, "Add a note"));
   const more = some.length < all.length ? el("button", { type: "button", id: "notes-all", onclick: () => ((isWhole = true), draw()) }, `Show all ${all.length.toLocaleString("en")}`) : "";
   const own = opened && !opened.place.key ? opened.form : "";
-  keepForms(box, () => box.replaceChildren(...[bar, own, ...some.map((note) => remark(note, true)), more].filter(Boolean)));
+  keepForms(box, () => box.replaceChildren(...[bar, own, ...some.map(item), more].filter(Boolean)));
   box.hidden = !writable && !notes.length;
 }
 
