@@ -88,7 +88,7 @@ class BranchNotes:
         text = _checked(text)
         size = len(text.encode()) + len(lines) + len(path)
         self._check_room(branch_id, size, is_agent=author.is_agent)
-        number = self._state.store.next_id("note")
+        number = note_rows.next_number(self._state.store)
         row = NoteRow(
             number, branch_id, answers, 0, 0 if author.is_agent else number, size, int(author.is_agent), time.time_ns(),
             author.name, "", path, line, lines, text,
@@ -114,7 +114,7 @@ class BranchNotes:
         if bool(note.row.resolved_ns) == resolved:
             return note, False
         with store.transaction():
-            news = note.row.news if resolved or author.is_agent else store.next_id("note")
+            news = note.row.news if resolved or author.is_agent else note_rows.next_number(store)
             row = note.row._replace(
                 resolved_ns=time.time_ns() if resolved else 0, resolved_by=author.name if resolved else "", news=news
             )

@@ -3,6 +3,7 @@
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import NoteRow
 
+_LAST = "last note"
 _COLUMNS = ", ".join(NoteRow._fields)
 _SELECT = f"SELECT {_COLUMNS} FROM note"
 _INSERT = f"INSERT INTO note ({_COLUMNS}) VALUES ({', '.join('?' * len(NoteRow._fields))})"
@@ -43,6 +44,13 @@ def amount(store: Store, branch_id: str) -> tuple[int, int]:
 def open_counts(store: Store) -> dict[str, int]:
     """Return the number of open notes by branch id, of branches that have some."""
     return dict(store.db.execute("SELECT branch_id, count(*) FROM note WHERE answers = 0 AND resolved_ns = 0 GROUP BY branch_id"))
+
+
+def next_number(store: Store) -> int:
+    """Return a number that was never used before, in the open transaction. None is left out, as people type them."""
+    number = int(store.value(_LAST) or 0) + 1
+    store.put_value(_LAST, str(number))
+    return number
 
 
 def put(store: Store, row: NoteRow) -> None:

@@ -18,6 +18,7 @@ DDL = """
 --   unanswered               requests of the kernel that were carried out but not yet answered
 --   worktree BRANCH          git's directory of the linked worktree that the branch is: see core/linked_worktrees.py
 --   lent BRANCH              a run changes the branch without the daemon: see core/lent_branches.py
+--   last note                the last number that a note, an answer or the news of a note got; people type these numbers
 --   written past us BRANCH   1: files of the branch may be open for writing in processes that outlive the daemon
 CREATE TABLE fact (
     key    TEXT PRIMARY KEY,
@@ -26,7 +27,7 @@ CREATE TABLE fact (
 
 -- Numbers that are never used twice. Every number below `reserved` may have been handed out.
 CREATE TABLE counter (
-    name      TEXT PRIMARY KEY,     -- inode, object, layer, deed, run, step, merge or note
+    name      TEXT PRIMARY KEY,     -- inode, object, layer, deed, run, step or merge
     reserved  INTEGER NOT NULL
 ) WITHOUT ROWID;
 
@@ -215,7 +216,7 @@ CREATE TABLE note (
     branch_id    TEXT NOT NULL,
     answers      INTEGER NOT NULL,  -- the note that this answers; 0: it is a note itself
     resolved_ns  INTEGER NOT NULL,  -- when it was settled; 0: it is open
-    news         INTEGER NOT NULL,  -- a number of the same counter, greater each time that a person says something; 0: nobody has
+    news         INTEGER NOT NULL,  -- a number of the same series, greater each time that a person says something; 0: nobody has
     size         INTEGER NOT NULL,  -- bytes of text and lines
     by_agent     INTEGER NOT NULL,  -- 1: a process of the branch wrote it
     created_ns   INTEGER NOT NULL,
