@@ -10,8 +10,10 @@ from agentfsd.domain_errors import Refusal
 _CONCERN_NONE = (
     wire.ViewOpen, wire.ViewLeave, wire.BranchBind, wire.BranchUnbind, wire.Capabilities, wire.PolicyGet, wire.Discard,
     wire.SnapshotCreate, wire.StepTake, wire.Restore,
-    wire.NoteAnswerAdd, wire.NoteResolve, wire.NoteRemove, wire.NoteTell,
+    wire.NoteAnswerAdd, wire.NoteResolve, wire.NoteRemove,
 )  # fmt: skip
+
+_SAID = ("text",)  # fields that name nothing, though their words may be a branch's name
 
 
 def seals(request: wire.Request) -> bool:
@@ -31,6 +33,8 @@ def asked_branches(request: wire.Request, bound_to: str | None, overlay: Overlay
         return set()
     named: set[str] = set()
     for field in request.__struct_fields__:
+        if field in _SAID:
+            continue
         value = getattr(request, field)
         for ref in value if isinstance(value, list) else [value]:
             if isinstance(ref, str) and ref:

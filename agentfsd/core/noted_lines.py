@@ -4,14 +4,14 @@ A line is the same if its bytes are. Where several places have the remembered li
 and then the nearest. It never reads a file.
 """
 
-import bisect
+import errno
 import hashlib
-from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
 
 MOST_LINES = 50  # that a note can be about
+LINES_OF_A_FILE = 200_000  # in one with more, lines are not searched
 _LINE_BYTES = 500  # that are kept of a line; a hash stands for the rest
 _HASH_BYTES = 16
 _NEIGHBOURS = 3  # lines before and after
@@ -39,48 +39,68 @@ def kept(line: bytes) -> bytes:
 
 
 class SearchedFile:
-    """The lines of one file, in which many notes can be found. *content*: all of it."""
+    """The lines of one file, in which notes can be found.
+
+    Args:
+        content: All of the file.
+
+    Raises:
+        OSError: EFBIG, it has too many lines.
+    """
 
     def __init__(self, content: bytes) -> None:
-        lines = content.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        self._lines = [kept(line.removesuffix(b"\r")) for line in lines]
-        self._places = defaultdict[bytes, list[int]](list)
-        for number, line in enumerate(self._lines):
-            self._places[line].append(number)
+        if content.count(b"\n") > LINES_OF_A_FILE:
+            raise OSError(errno.EFBIG, "the file has too many lines to be searched")
+        self._lines = content.replace(b"\r\n", b"\n").split(b"\n")
+        if not self._lines[-1]:
+            self._lines.pop()
+        self._long: dict[int, bytes] = {}  # what is kept of long lines, by their number
 
     def __len__(self) -> int:
         return len(self._lines)
+
+    def _kept(self, first: int, end: int) -> list[bytes]:
+        """Return what is kept of some lines, from 0."""
+        return [self._kept_one(number) for number in range(max(0, first), min(end, len(self._lines)))]
+
+    def _kept_one(self, number: int) -> bytes:
+        line = self._lines[number]
+        if len(line) <= _LINE_BYTES:
+            return line
+        if number not in self._long:
+            self._long[number] = kept(line)
+        return self._long[number]
 
     def remember(self, line: int, last_line: int) -> NotedLines:
         """Return what is to be remembered of these lines, which count from 1."""
         first = line - 1
         return NotedLines(
-            self._lines[first:last_line], self._lines[max(0, first - _NEIGHBOURS) : first],
-            self._lines[last_line : last_line + _NEIGHBOURS],
-        )  # fmt: skip
+            self._kept(first, last_line), self._kept(first - _NEIGHBOURS, first), self._kept(last_line, last_line + _NEIGHBOURS)
+        )
 
     def find(self, noted: NotedLines, line: int) -> int:
         """Return the first line, from 1, of the remembered lines, which began at *line*; 0 if they are nowhere near."""
-        start, best = line - 1, (0, 0, -1)
-        places = self._places.get(noted.lines[0], [])
-        low, high = bisect.bisect_left(places, start - _NEAR), bisect.bisect_right(places, start + _NEAR)
-        needed = int(not _tells(noted.lines) and bool(noted.before or noted.after))
-        for at in sorted(places[low:high], key=lambda place: abs(place - start)):
-            if self._lines[at : at + len(noted.lines)] != noted.lines:
-                continue
-            same = self._same_neighbours(noted, at)
-            found = (same, -abs(at - start), at)
-            if same >= needed and (best[2] < 0 or found > best):
-                best = found
-            if same == len(noted.before) + len(noted.after):
-                break
-        return best[2] + 1
+        start, best, most = line - 1, (0, 0), len(noted.before) + len(noted.after)
+        needed = int(not _tells(noted.lines) and most > 0)
+        for distance in range(_NEAR + 1):
+            for at in (start - distance, start + distance)[: 1 + (distance > 0)]:
+                if not self._has(noted.lines, at):
+                    continue
+                same = self._same_neighbours(noted, at)
+                if same == most:
+                    return at + 1
+                if same >= needed and (not best[1] or same > best[0]):
+                    best = (same, at + 1)
+        return best[1]
+
+    def _has(self, lines: Sequence[bytes], at: int) -> bool:
+        if not 0 <= at <= len(self._lines) - len(lines):
+            return False
+        return self._kept_one(at) == lines[0] and self._kept(at, at + len(lines)) == lines
 
     def _same_neighbours(self, noted: NotedLines, at: int) -> int:
-        before = self._lines[max(0, at - len(noted.before)) : at]
-        after = self._lines[at + len(noted.lines) : at + len(noted.lines) + len(noted.after)]
+        end = at + len(noted.lines)
+        before, after = self._kept(at - len(noted.before), at), self._kept(end, end + len(noted.after))
         return _same(before[::-1], noted.before[::-1]) + _same(after, noted.after)
 
 

@@ -1,6 +1,7 @@
 """Notes about branches: who may read, answer and settle which, where they are after changes, and what they outlive."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -215,6 +216,33 @@ def test_notes_outlive_kill_discard_restore_and_commit_and_nothing_inherits_them
     project.cli("branch create", "fix")
     assert listed(project, "fix") == []
     assert project.fsck() == []
+
+
+def test_odd_texts_paths_and_files(project: Mounted) -> None:
+    (project.lower / "crlf").write_bytes(b"one\r\ntwo\r\nthree\r\n")
+    (project.lower / "empty lines").write_bytes(b"\n" * 300_000)
+    (project.lower / "long").write_bytes(b"x" * 100_000 + b"\n" + b"x" * 99_999 + b"y\n")
+    odd = os.fsencode(project.lower) + b"/odd-\xff"
+    with open(odd, "w") as file:
+        file.write("a\nb\n")
+    with ControlClient.connect(project.record().socket) as client:
+        zero = client.add_note("a zero \0 in it", "fix")
+        raw = client.add_note("raw", "fix", path=b"odd-\xff", line=2)
+        assert (raw.path, raw.path_bytes, raw.lines, raw.now_path_bytes) == ("odd-\\xff", b"odd-\xff", ["b"], b"odd-\xff")
+        with pytest.raises(AgentFSError, match="too large"):
+            client.add_note("x", "fix", path="empty lines", line=5)
+    crlf = added(project, "fix", "--path", "crlf", "--line", "2", "crlf")
+    long = added(project, "fix", "--path", "long", "--line", "2", "the end of a long line")
+    project.kill()
+    project.mount()
+    project.sh("fix", "printf 'one\\ntwo\\nthree\\n' > crlf; sed -i '1i first' long")
+    found = {note["id"]: note for note in listed(project, "fix")}
+    assert found[zero.id]["text"] == "a zero \0 in it"
+    assert found[crlf]["place"] == "same"
+    assert (found[long]["place"], found[long]["now_line"], len(found[long]["lines"][0])) == ("moved", 3, 200)
+    project.sh("fix", "sed -i 's/y$/z/' long")
+    assert {note["id"]: note for note in listed(project, "fix")}[long]["place"] == "outdated"
+    assert "odd-\\377" in project.cli("notes list", "fix").stdout
 
 
 def test_two_processes_add_at_the_same_time_and_a_kill_loses_nothing_acknowledged(project: Mounted) -> None:

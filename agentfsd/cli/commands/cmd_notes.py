@@ -13,6 +13,7 @@ from agentfsd.cli.connect import mount_finder
 from agentfsd.cli.output import note_lines, printing
 
 _MOST_BYTES = 1 << 16  # read of standard input: more than the daemon takes
+_MOST_NUMBER = (1 << 63) - 1
 _LINES = re.compile(r"([1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?")
 
 
@@ -155,7 +156,7 @@ def _text(word: str) -> str:
         raise Failure("standard input is no text in UTF-8", "convert it first, such as with iconv") from exc
 
 
-_NUMBER = click.argument("number", metavar="ID", type=click.IntRange(1))
+_NUMBER = click.argument("number", metavar="ID", type=click.IntRange(1, _MOST_NUMBER))
 
 
 @notes.command()

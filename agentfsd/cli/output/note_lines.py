@@ -56,7 +56,7 @@ def whole(note: wire.BranchNote) -> Iterator[str]:
     """Yield the lines of a note with all of its text, the lines that it is about, and the answers."""
     about = state(note)
     yield f"#{note.id} {place(note)}{f' ({about})' if about else ''}"
-    yield from (f"    > {line}" for line in note.lines)
+    yield from (f"    > {line.expandtabs(4)}" for line in note.lines)
     yield from _said(note.author, note.created_ns, note.text)
     for answer in note.answers:
         yield from _said(answer.author, answer.created_ns, answer.text)
@@ -64,4 +64,4 @@ def whole(note: wire.BranchNote) -> Iterator[str]:
 
 def _said(author: str, time_ns: int, text: str) -> Iterator[str]:
     yield f"  {author}, {printing.when(time_ns)}:"
-    yield from (f"    {printable(line)}".rstrip() for line in text.split("\n"))
+    yield from (f"    {printable(line.expandtabs(4))}".rstrip() for line in text.split("\n"))

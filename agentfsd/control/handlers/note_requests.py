@@ -31,7 +31,7 @@ _MOST_NAME_BYTES = 1000  # of a session
 @control_operation(wire.NoteAdd, permission=own_branch("branch"), note=told_as_event)
 async def add_note(services: Services, request: wire.NoteAdd, context: RequestContext) -> wire.NoteReply:
     """Add a note to a branch."""
-    branch_id = services.overlay.refs.branch(request.branch or context.branch).id
+    branch_id = _branch_id(services, request.branch, context)
     (path,) = paths.parse([path_of(request.path, request.raw_path)])
     first, last = request.line, request.last_line or request.line
     if not 0 <= first <= last < first + MOST_LINES or (first and not path):
@@ -87,7 +87,7 @@ def _was_there(services: Services, branch_id: str, path: bytes, context: Request
 @control_operation(wire.NoteList, permission=own_branch("branch"), note=changes_nothing)
 async def list_notes(services: Services, request: wire.NoteList, context: RequestContext) -> wire.NotesReply:
     """List the notes of a branch."""
-    branch_id = services.overlay.refs.branch(request.branch or context.branch).id
+    branch_id = _branch_id(services, request.branch, context)
     notes = services.overlay.notes.of(branch_id)
     return await _replies(services, branch_id, [note for note in notes if request.resolved or not note.row.resolved_ns], context)
 
@@ -127,13 +127,18 @@ async def tell_notes(services: Services, request: wire.NoteTell, context: Reques
     """Return the notes of which a session was not told, and remember that it was."""
     if not request.session or len(request.session.encode()) > _MOST_NAME_BYTES:
         raise invalid(f"a session has a name of 1 to {_MOST_NAME_BYTES} bytes", "give the one that the harness has for it")
-    branch_id = services.overlay.refs.branch(request.branch or context.branch).id
+    branch_id = _branch_id(services, request.branch, context)
     notes = [note for note in services.overlay.notes.tell(branch_id, request.session) if not context.hides(note.row.path)]
     told = await _replies(services, branch_id, notes[: max(0, request.most)], context)
     return wire.NotesReply(notes=told.notes, more=len(notes) - len(told.notes))
 
 
 # -- who, and what is shown
+
+
+def _branch_id(services: Services, ref: str | None, context: RequestContext) -> str:
+    """Return the id of the branch that is meant. A bound process means its own, whoever has that name by now."""
+    return services.overlay.refs.branch(context.bound_to or ref or context.branch).id
 
 
 async def _author(context: RequestContext) -> NoteAuthor:

@@ -5,7 +5,8 @@ import { address, ask, el, plural } from "./dom.js";
 
 const AT_FIRST = 20; // notes in the list before a person asks for all
 const MOST_CHARACTERS = 16000;
-const AGAIN_AFTER = 300; // ms between events and asking
+const SOON = 100; // ms between an event about a note and asking
+const LATER = 1500; // ms between other events and asking
 const box = document.getElementById("notes");
 const cards = document.getElementById("cards");
 const review = document.getElementById("review");
@@ -276,9 +277,14 @@ const watcher = new MutationObserver((records) => {
   watcher.takeRecords();
 });
 
+let asked = 0;
+
 async function load() {
+  const turn = ++asked;
   try {
-    notes = await ask(address("/api/notes", { branch }));
+    const found = await ask(address("/api/notes", { branch }));
+    if (turn !== asked) return; // a later answer has come, or will
+    notes = found;
   } catch (error) {
     box.hidden = false;
     return complain(box, error);
@@ -286,11 +292,18 @@ async function load() {
   draw();
 }
 
-let again = 0;
+// An event about a note is shown soon; files that change only move notes, which may cost a comparison.
+const planned = new Set();
+
+function plan(after) {
+  if (planned.has(after)) return;
+  planned.add(after);
+  setTimeout(() => (planned.delete(after), load()), after);
+}
+
 document.addEventListener("branch-event", ({ detail }) => {
-  if (!/^note-|^(modified|created|deleted|renamed|restore|merge|undo)$/.test(detail.kind) || (!notes.length && !detail.kind.startsWith("note-"))) return;
-  clearTimeout(again);
-  again = setTimeout(load, AGAIN_AFTER);
+  if (detail.kind.startsWith("note-")) plan(SOON);
+  else if (notes.length && /^(modified|created|deleted|renamed|restore|merge|undo)$/.test(detail.kind)) plan(LATER);
 });
 
 watcher.observe(cards, { childList: true, subtree: true });
