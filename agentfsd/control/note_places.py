@@ -1,6 +1,7 @@
 """Where notes belong now: finds the files and lines that they were made about, as the caller may see them."""
 
 import errno
+import os
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -17,6 +18,8 @@ from agentfsd.core.whole_contents import content_of
 from agentfsd.types import PathChange
 
 SEARCHED_BYTES = 4 << 20  # a larger file is not searched for lines
+
+_MOST_READ = 50  # files that are read to find where a renamed one is
 
 _File = Literal["", "there", "renamed", "gone", "unread"]
 _Place = Literal["", "same", "moved", "outdated"]
@@ -42,9 +45,10 @@ async def places_of(
         return {note.row.id: NotePlace() for note in notes}
     await services.flush(branch_id)
     now = {path: path if _exists(services, branch_id, path, context) else b"" for path in paths}
-    if gone := [path for path in paths if not now[path]]:
-        renamed = await _renamed(services, branch_id, context)
-        now |= {path: new for path in gone if (new := _new_name(path, renamed)) and not context.hides(new)}
+    gone = [note for note in notes if note.row.path and not now[note.row.path]]
+    if gone:
+        renamed = await _renamed(services, branch_id, gone, context)
+        now |= {path: new for path, new in renamed.items() if not context.hides(new)}
     return await drive(_placed(services, branch_id, notes, now, context), context)
 
 
@@ -57,12 +61,57 @@ def _exists(services: Services, branch_id: str, path: bytes, context: RequestCon
         return exc.errno not in (errno.ENOENT, errno.ENOTDIR)
 
 
-async def _renamed(services: Services, branch_id: str, context: RequestContext) -> dict[bytes, bytes]:
-    """Return the new path of each file and directory that the branch has renamed, by the old one."""
+async def _renamed(
+    services: Services, branch_id: str, gone: Sequence[AnsweredNote], context: RequestContext
+) -> dict[bytes, bytes]:
+    """Return the new paths of those that notes are about and that are gone, where the branch has renamed them."""
     with services.overlay.trees.made_from(branch_id) as old:
         new = services.overlay.trees.by_id(branch_id)
         changes: list[PathChange] = await drive(services.overlay.comparison.diff_in_steps(old, new), context)
-    return {change.old_path: change.path for change in changes if change.old_path}
+    renamed = {change.old_path: change.path for change in changes if change.old_path}
+    paths = {note.row.path for note in gone}
+    found = {path: where for path in paths if (where := _new_name(path, renamed))}
+    came = [change.path for change in changes if change.status in "AR"]
+    return found | await drive(_came(services, branch_id, [note for note in gone if note.row.path not in found], came, context))
+
+
+def _came(
+    services: Services, branch_id: str, gone: Sequence[AnsweredNote], came: Sequence[bytes], context: RequestContext
+) -> Steps[dict[bytes, bytes]]:
+    """Find files that the branch itself has made, or has written anew since, and renamed: by their number, or by noted lines."""
+    found: dict[bytes, bytes] = {}
+    numbers = {note.row.ino: note.row.path for note in gone if note.row.ino}
+    for done, path in enumerate(came if numbers else ()):
+        inode = _inode_at(services, branch_id, path, context)
+        if inode is not None and inode.ino in numbers:
+            found[numbers[inode.ino]] = path
+        yield done, len(came), "looking for renamed files"
+    with_lines = [note for note in gone if note.lines is not None and note.row.path not in found]
+    alike = [path for path in came if any(_is_alike(path, note.row.path) for note in with_lines)]
+    for done, path in enumerate(alike[:_MOST_READ]):
+        file = _searched(services, branch_id, path, context)
+        for note in with_lines:
+            if isinstance(file, SearchedFile) and _is_alike(path, note.row.path) and _was_in(file, note):
+                found.setdefault(note.row.path, path)
+        yield done, len(alike), "looking for renamed files"
+    return found
+
+
+def _was_in(file: SearchedFile, note: AnsweredNote) -> bool:
+    return note.lines is not None and file.has_all(note.lines, note.row.line)
+
+
+def _is_alike(path: bytes, other: bytes) -> bool:
+    """Return whether two paths have the same name, or names that end alike."""
+    return os.path.basename(path) == os.path.basename(other) or os.path.splitext(path)[1] == os.path.splitext(other)[1]
+
+
+def _inode_at(services: Services, branch_id: str, path: bytes, context: RequestContext) -> Inode | None:
+    try:
+        tree = services.overlay.trees.by_id(branch_id)
+        return find_path(services, tree, path, context.credentials(), follow=False).inode
+    except OSError:
+        return None
 
 
 def _new_name(path: bytes, renamed: dict[bytes, bytes]) -> bytes:
@@ -111,7 +160,8 @@ def _place(note: AnsweredNote, path: bytes, file: SearchedFile | _File, context:
 def _searched(services: Services, branch_id: str, path: bytes, context: RequestContext) -> SearchedFile | _File:
     """Return a file whose lines can be searched; "unread" if the caller may not read it, "" if it has no lines."""
     try:
-        inode = find_path(services, services.overlay.trees.by_id(branch_id), path, context.credentials(), follow=False).inode
+        tree = services.overlay.trees.by_id(branch_id)
+        inode = find_path(services, tree, path, context.credentials(), follow=False).inode
         if inode is None:
             return "gone"
         if not inode.is_file:

@@ -31,6 +31,22 @@ class NoteAuthor(NamedTuple):
     is_agent: bool
 
 
+class NotedPlace(NamedTuple):
+    """What a note is about.
+
+    Attributes:
+        path: The path; b"" for the branch as a whole.
+        ino: The number of what is there; 0 if it is gone.
+        line: The first of the lines, from 1; 0 for all of the file.
+        lines: What is remembered of them; None for no lines.
+    """
+
+    path: bytes = b""
+    ino: int = 0
+    line: int = 0
+    lines: NotedLines | None = None
+
+
 class AnsweredNote(NamedTuple):
     """A note with the answers to it, oldest first."""
 
@@ -51,47 +67,34 @@ class BranchNotes:
 
     # -- writing
 
-    def add(
-        self, branch_id: str, text: str, author: NoteAuthor, path: bytes = b"", line: int = 0, lines: NotedLines | None = None
-    ) -> AnsweredNote:
-        """Add a note.
-
-        Args:
-            branch_id: The branch.
-            text: The text.
-            author: Who writes it.
-            path: What it is about; b"" for the branch as a whole.
-            line: The first of the lines that it is about, from 1; 0 for all of the file.
-            lines: What is remembered of them.
+    def add(self, branch_id: str, text: str, author: NoteAuthor, place: NotedPlace) -> AnsweredNote:
+        """Add a note about a place in a branch.
 
         Raises:
             Refusal: ``empty-note``, ``note-too-long`` or ``too-many-notes``.
         """
-        encoded = msgspec.msgpack.encode(lines) if lines is not None else b""
         with self._state.store.transaction():
-            row = self._put(branch_id, 0, text, author, path, line, encoded)
+            row = self._put(branch_id, 0, text, author, place)
         return AnsweredNote(row, [])
 
     def answer(self, note_id: int, text: str, author: NoteAuthor) -> AnsweredNote:
         """Answer a note. Raises as find() and add()."""
         note = self.find(note_id).row
         with self._state.store.transaction():
-            row = self._put(note.branch_id, note.id, text, author)
+            row = self._put(note.branch_id, note.id, text, author, NotedPlace())
             if row.news:
                 note_rows.change(self._state.store, note._replace(news=row.news))
         return self.find(note_id)
 
-    def _put(
-        self, branch_id: str, answers: int, text: str, author: NoteAuthor, path: bytes = b"", line: int = 0, lines: bytes = b""
-    ) -> NoteRow:
+    def _put(self, branch_id: str, answers: int, text: str, author: NoteAuthor, place: NotedPlace) -> NoteRow:
         """Store a note, or an answer to one, in the open transaction."""
-        text = _checked(text)
-        size = len(text.encode()) + len(lines) + len(path)
+        text, lines = _checked(text), msgspec.msgpack.encode(place.lines) if place.lines is not None else b""
+        size = len(text.encode()) + len(lines) + len(place.path)
         self._check_room(branch_id, size, is_agent=author.is_agent)
         number = note_rows.next_number(self._state.store)
         row = NoteRow(
             number, branch_id, answers, 0, 0 if author.is_agent else number, size, int(author.is_agent), time.time_ns(),
-            author.name, "", path, line, lines, text,
+            author.name, "", place.path, place.ino, place.line, lines, text,
         )  # fmt: skip
         note_rows.put(self._state.store, row)
         return row

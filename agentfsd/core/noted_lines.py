@@ -93,6 +93,13 @@ class SearchedFile:
                     best = (same, at + 1)
         return best[1]
 
+    def has_all(self, noted: NotedLines, line: int) -> bool:
+        """Return whether the remembered lines are near *line* with all neighbours, so that this is the file they were in."""
+        found = self.find(noted, line)
+        if not found or not _tells([*noted.before, *noted.lines, *noted.after]):
+            return False
+        return self._same_neighbours(noted, found - 1) == len(noted.before) + len(noted.after)
+
     def _has(self, lines: Sequence[bytes], at: int) -> bool:
         if not 0 <= at <= len(self._lines) - len(lines):
             return False

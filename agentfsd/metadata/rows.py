@@ -148,6 +148,7 @@ class NoteRow(NamedTuple):
     author: str
     resolved_by: str
     path: bytes
+    ino: int
     line: int
     lines: bytes
     text: str

@@ -223,6 +223,7 @@ CREATE TABLE note (
     author       TEXT NOT NULL,     -- for people
     resolved_by  TEXT NOT NULL,     -- likewise
     path         BLOB NOT NULL,     -- what it is about; '' for the branch as a whole
+    ino          INTEGER NOT NULL,  -- what was there, as in inode; 0: nothing
     line         INTEGER NOT NULL,  -- the first line, from 1; 0: all of the file
     lines        BLOB NOT NULL,     -- the lines and those around them: see core/noted_lines.py
     text         TEXT NOT NULL
@@ -308,7 +309,8 @@ CREATE TABLE IF NOT EXISTS decision (
 CREATE TABLE IF NOT EXISTS note (
     id INTEGER PRIMARY KEY, branch_id TEXT NOT NULL, answers INTEGER NOT NULL, resolved_ns INTEGER NOT NULL,
     news INTEGER NOT NULL, size INTEGER NOT NULL, by_agent INTEGER NOT NULL, created_ns INTEGER NOT NULL, author TEXT NOT NULL,
-    resolved_by TEXT NOT NULL, path BLOB NOT NULL, line INTEGER NOT NULL, lines BLOB NOT NULL, text TEXT NOT NULL
+    resolved_by TEXT NOT NULL, path BLOB NOT NULL, ino INTEGER NOT NULL, line INTEGER NOT NULL, lines BLOB NOT NULL,
+    text TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS note_branch ON note (branch_id, answers, resolved_ns, news, size);
 CREATE TABLE IF NOT EXISTS told (

@@ -159,6 +159,21 @@ def test_a_note_says_that_its_file_is_renamed_or_gone(project: Mounted) -> None:
     assert {note["id"]: note for note in listed(project, "fix")}[deleted]["file"] == "gone"
 
 
+def test_a_note_follows_a_file_that_was_made_or_replaced_before_its_rename(project: Mounted) -> None:
+    project.sh("fix", "seq 100 120 > made; sed -i s/10/ten/ text")
+    made = added(project, "fix", "--path", "made", "a new file")
+    before, after = (added(project, "fix", "--path", "text", "--line", "5", "x") for _ in range(2))
+    project.sh("fix", "mv made elsewhere; mv text kept; cp src/app.py other; rm -r src")
+    found = {note["id"]: note for note in listed(project, "fix")}
+    assert (found[made]["file"], found[made]["now_path"]) == ("renamed", "elsewhere")
+    assert (found[before]["file"], found[before]["now_path"], found[before]["place"]) == ("renamed", "kept", "same")
+    project.sh("fix", "sed -i '1i first' kept; cp kept copy; rm kept")  # a new inode each time
+    found = {note["id"]: note for note in listed(project, "fix")}
+    assert (found[after]["file"], found[after]["now_path"], found[after]["now_line"]) == ("renamed", "copy", 6)
+    project.sh("fix", "rm copy elsewhere")
+    assert {note["file"] for note in listed(project, "fix")} == {"gone"}
+
+
 def test_what_a_note_cannot_be_about_is_said(project: Mounted) -> None:
     (project.lower / "large").write_bytes(b"x\n" * (3 << 20))
     for arguments, words in (

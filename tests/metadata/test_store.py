@@ -175,7 +175,7 @@ def test_a_state_of_version_10_takes_notes(tmp_path: Path) -> None:
         shapes.append(sorted(opened.db.execute(made).fetchall()))
         assert opened.db.execute("PRAGMA user_version").fetchone() == (11,)
         assert ("news",) in opened.db.execute("SELECT name FROM pragma_index_info('note_branch')").fetchall()
-        row = NoteRow(1, "A", 0, 0, 1, 4, 0, 5, "me", "", b"path", 3, b"lines", "text")
+        row = NoteRow(1, "A", 0, 0, 1, 4, 0, 5, "me", "", b"path", 7, 3, b"lines", "text")
         with opened.transaction():
             assert note_rows.next_number(opened) == 1
             note_rows.put(opened, row)

@@ -18,8 +18,8 @@ from agentfsd.control.note_places import SEARCHED_BYTES, NotePlace, places_of, r
 from agentfsd.control.operation_declaration import control_operation
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent, EventKind
-from agentfsd.core.branch_notes import AnsweredNote, NoteAuthor, no_note
-from agentfsd.core.noted_lines import MOST_LINES, NotedLines, SearchedFile
+from agentfsd.core.branch_notes import AnsweredNote, NoteAuthor, NotedPlace, no_note
+from agentfsd.core.noted_lines import MOST_LINES, SearchedFile
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import paths
 
@@ -38,18 +38,18 @@ async def add_note(services: Services, request: wire.NoteAdd, context: RequestCo
         hint = f"give a path, and at most {MOST_LINES} lines as 12 or 12-15; the first line is 1"
         raise invalid(f"a note cannot be about lines {first} to {last}", hint, "bad-lines")
     author = await _author(context)
-    lines: NotedLines | None = None
+    noted = NotedPlace()
     if path:
         await services.flush(branch_id)
-        lines = _noted(services, branch_id, path, first, last, context)
+        noted = _noted(services, branch_id, path, first, last, context)
     branch_id = services.overlay.refs.branch(branch_id).id  # which may be gone by now
-    note = services.overlay.notes.add(branch_id, request.text, author, path, first, lines)
+    note = services.overlay.notes.add(branch_id, request.text, author, noted)
     _tell(services, "note-added", note, context)
     return await _reply(services, note, context)
 
 
-def _noted(services: Services, branch_id: str, path: bytes, first: int, last: int, context: RequestContext) -> NotedLines | None:
-    """Return what is to be remembered of lines; None for a note about no line. Raises OSError if there is no such place."""
+def _noted(services: Services, branch_id: str, path: bytes, first: int, last: int, context: RequestContext) -> NotedPlace:
+    """Return what is to be remembered of a path and its lines. Raises OSError if there is no such place."""
     place = find_path(services, services.overlay.trees.by_id(branch_id), path, context.credentials(), follow=False)
     if place.inode is None and (first or not _was_there(services, branch_id, path, context)):
         raise Refusal(
@@ -57,7 +57,7 @@ def _noted(services: Services, branch_id: str, path: bytes, first: int, last: in
             "name a path relative to the root of the workspace",
         )  # fmt: skip
     if not first or place.inode is None:
-        return None
+        return NotedPlace(path, place.inode.ino if place.inode is not None else 0)
     if not place.inode.is_file:
         raise invalid(f"{paths.shown(path)} has no lines", "only a regular file has; leave the line out", "not-a-file")
     try:
@@ -70,7 +70,7 @@ def _noted(services: Services, branch_id: str, path: bytes, first: int, last: in
     if last > len(file):
         count = f"{len(file):,} line{'' if len(file) == 1 else 's'}"
         raise invalid(f"{paths.shown(path)} has {count}, and no line {last}", "the first line is 1", "bad-lines")
-    return file.remember(first, last)
+    return NotedPlace(path, place.inode.ino, first, file.remember(first, last))
 
 
 def _was_there(services: Services, branch_id: str, path: bytes, context: RequestContext) -> bool:
