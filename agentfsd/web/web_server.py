@@ -57,7 +57,8 @@ def overlay_site(
     pages = Pages(keys, shown_at, _LINKS, writable)
     overlay, ending = LiveOverlay(find), threading.Event()
     routes: list[BaseRoute] = [*ReadRoutes(pages, overlay, ending).routes(), *FileRoutes(overlay).routes()]
-    routes += [*ReviewRoutes(pages, overlay).routes(), *NoteRoutes(pages, overlay).routes()]
+    routes += ReviewRoutes(pages, overlay).routes()
+    routes += NoteRoutes(pages, overlay).routes()
     return _site(pages, [*routes, *ChangeRoutes(pages, overlay).routes()], cookie_name, ending)
 
 
