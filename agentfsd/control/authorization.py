@@ -150,12 +150,12 @@ def own_note(request: wire.NoteAnswerAdd | wire.NoteResolve | wire.NoteRemove, c
 
 
 def own_words(request: wire.NoteResolve | wire.NoteRemove, claim: Claim) -> None:
-    """Permit a bound process only what concerns notes that were written in its branch, so that it cannot settle a person's."""
+    """Permit a bound process only what concerns notes of its branch about which no person has said anything."""
     own_note(request, claim)
     is_agent = claim.bound_to is not None or claim.peer.obeys is not None
-    if is_agent and not claim.overlay.notes.find(request.id).row.by_agent:
+    if is_agent and claim.overlay.notes.find(request.id).is_of_person:
         raise Refusal(
-            errno.EPERM, "not-author", f"note {request.id} is a person's, who alone settles or removes it",
+            errno.EPERM, "not-author", f"note {request.id} has a person's words, and only a person settles or removes it",
             f"`agentfsd notes reply {request.id} TEXT` answers it",
         )  # fmt: skip
 

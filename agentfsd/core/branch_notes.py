@@ -54,6 +54,11 @@ class AnsweredNote(NamedTuple):
     answers: list[NoteRow]
 
     @property
+    def is_of_person(self) -> bool:
+        """Whether a person wrote it, answered it or opened it again."""
+        return not self.row.by_agent or bool(self.row.news)
+
+    @property
     def lines(self) -> NotedLines | None:
         """The lines that it is about; None if it is about no line."""
         return msgspec.msgpack.decode(self.row.lines, type=NotedLines) if self.row.line else None

@@ -88,14 +88,16 @@ class NoteAnswerAdd(Request, frozen=True, kw_only=True, tag="note.answer"):
 
 
 class NoteResolve(Request, frozen=True, kw_only=True, tag="note.resolve"):
-    """Settle a note, or with ``resolved`` false open it again. A process of a branch may do so with notes of its own."""
+    """Settle a note, or with ``resolved`` false open it again. A process of a branch may do so with its branch's own
+    notes, until a person answers them.
+    """
 
     id: int
     resolved: bool = True
 
 
 class NoteRemove(Request, frozen=True, kw_only=True, tag="note.remove"):
-    """Remove a note and its answers. A process of a branch may remove only what processes of the branch wrote."""
+    """Remove a note and its answers. A process of a branch may do so as in NoteResolve."""
 
     id: int
 

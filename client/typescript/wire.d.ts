@@ -928,7 +928,7 @@ export interface NoteList {
   resolved?: boolean;
 }
 
-/** Remove a note and its answers. A process of a branch may remove only what processes of the branch wrote. */
+/** Remove a note and its answers. A process of a branch may do so as in NoteResolve. */
 export interface NoteRemove {
   op: "note.remove";
   version?: number;
@@ -940,7 +940,10 @@ export interface NoteReply {
   note: BranchNote;
 }
 
-/** Settle a note, or with `resolved` false open it again. A process of a branch may do so with notes of its own. */
+/**
+ * Settle a note, or with `resolved` false open it again. A process of a branch may do so with its branch's own
+ * notes, until a person answers them.
+ */
 export interface NoteResolve {
   op: "note.resolve";
   version?: number;

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from agentfs_client import ControlClient
+from agentfs_client import AsyncControlClient, BranchFilesystem, ControlClient
 from agentfs_client.errors import AgentFSError
 from tests.mounted import AGENTFSD, Mounted, agentfsd
 
@@ -98,7 +99,7 @@ def test_a_bound_agent_reaches_no_other_branch_and_settles_no_note_of_a_person(p
         assert "bound" in done.stderr and "to other" not in done.stderr
     for words in (("notes", "resolve", str(mine)), ("notes", "remove", str(mine))):
         done = in_branch(project, "fix", *words)
-        assert done.returncode == 1 and "is a person's" in done.stderr
+        assert done.returncode == 1 and "a person's words" in done.stderr
     assert [note["text"] for note in listed(project, "other")] == ["to other"]
     assert [note["text"] for note in listed(project, "fix")] == ["to fix"]
     assert listed(project, "other")[0]["answers"] == []
@@ -109,6 +110,11 @@ def test_a_bound_agent_reaches_no_other_branch_and_settles_no_note_of_a_person(p
     assert in_branch(project, "fix", "notes", "resolve", str(own)).returncode == 0
     assert in_branch(project, "fix", "notes", "reopen", str(own)).returncode == 0
     assert in_branch(project, "fix", "notes", "remove", str(own)).returncode == 0
+    # unless a person has answered: those words are not the agent's
+    answered = int(in_branch(project, "fix", "notes", "add", "mine").stdout.split()[1])
+    project.cli("notes reply", str(answered), "a person's answer")
+    for command in ("resolve", "remove"):
+        assert "a person's words" in in_branch(project, "fix", "notes", command, str(answered)).stderr
     assert in_branch(project, "fix", "notes", "reply", str(mine), "yes").returncode == 0
 
 
@@ -375,6 +381,29 @@ def test_events_tell_of_notes(project: Mounted) -> None:
         noted = [entry.kind for entry in client.audit("fix").entries if entry.kind.startswith("note-")]
         assert noted == names
         assert client.show_branch("fix").changed_ns == 0
+
+
+@pytest.mark.parametrize("way", ["mount", "socket"])
+def test_the_branch_as_a_file_system_has_notes(project: Mounted, way: str) -> None:
+    places: dict[str, Any] = {"mount": {"mount": project.path}, "socket": {"socket": project.record().socket}}
+    with BranchFilesystem("fix", **places[way]) as filesystem:
+        made = filesystem.add_note("two lines", path="src/app.py", line=1, last_line=2)
+        assert (made.path, made.line, made.last_line, len(made.lines)) == ("src/app.py", 1, 2, 2)
+        assert filesystem.reply_note(made.id, "yes").answers[0].text == "yes"
+        assert filesystem.resolve_note(made.id).resolved_ns
+        assert (filesystem.notes(), [note.id for note in filesystem.notes(resolved=True)]) == ([], [made.id])
+        assert not filesystem.resolve_note(made.id, resolved=False).resolved_ns
+
+
+def test_notes_can_be_awaited(project: Mounted) -> None:
+    async def session() -> None:
+        async with await AsyncControlClient.connect(project.record().socket) as client:
+            made = await client.add_note("awaited", "fix")
+            assert [note.id for note in await client.list_notes("fix")] == [made.id]
+            await client.remove_note(made.id)
+            assert await client.list_notes("fix") == []
+
+    anyio.run(session)
 
 
 def test_the_command_says_how_it_is_used() -> None:

@@ -27,7 +27,7 @@ def notes(ctx: click.Context, with_resolved: bool, named: str | None, as_json: b
 
     A note is about a branch, or about a file or some lines in it. It stays with the branch until somebody resolves or removes it.
     The agent in the branch is told of it at its next step, and reads and answers it with the same commands. A process in a branch
-    has the notes of its own branch alone; it cannot resolve or remove what a person wrote.
+    has the notes of its own branch alone; it can resolve or remove none in which a person has said something.
 
     \b
     Example:
@@ -183,7 +183,7 @@ def reply(number: int, text: str, named: str | None) -> None:
 def resolve(number: int, named: str | None) -> None:
     """Settle a note: it is no longer open.
 
-    A process in a branch settles only notes that were written in that branch.
+    A process in a branch settles only notes that were written in that branch, and that no person has answered.
 
     \b
     Example:
@@ -217,7 +217,7 @@ def reopen(number: int, named: str | None) -> None:
 def remove(number: int, named: str | None) -> None:
     """Remove a note and its answers for good.
 
-    A process in a branch removes only notes that were written in that branch.
+    A process in a branch removes only notes that were written in that branch, and that no person has answered.
 
     \b
     Example:
