@@ -19,6 +19,7 @@ class ComparedBranch(msgspec.Struct, frozen=True):
         added: Lines added by those; likewise ``removed``.
         conflicts: The paths at which merging it into the target would conflict; -1: it is the target.
         run: The command that was run last in it.
+        notes: Its open notes.
     """
 
     branch: str
@@ -27,6 +28,7 @@ class ComparedBranch(msgspec.Struct, frozen=True):
     removed: int
     conflicts: int
     run: wire.RecordedRun | None
+    notes: int = 0
 
 
 def compared(daemon: ControlClient, branches: Sequence[wire.Branch], target: wire.Branch) -> list[ComparedBranch]:
@@ -54,4 +56,4 @@ def _compared(daemon: ControlClient, branch: wire.Branch, target: wire.Branch) -
     if branch.id != target.id:
         conflicts = len(daemon.merge([branch.id], target.id, dry_run=True, hooks=True).conflicts)
     runs = daemon.list_runs(branch.id)
-    return ComparedBranch(branch.name, branch.changed, added, removed, conflicts, runs[-1] if runs else None)
+    return ComparedBranch(branch.name, branch.changed, added, removed, conflicts, runs[-1] if runs else None, branch.notes)

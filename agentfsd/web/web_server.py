@@ -26,6 +26,7 @@ from agentfsd.web.change_routes import ChangeRoutes
 from agentfsd.web.connection_limit import LimitedConnection
 from agentfsd.web.file_routes import FileRoutes
 from agentfsd.web.guard import Guard, Keys, is_loopback
+from agentfsd.web.note_routes import NoteRoutes
 from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import HERE, Pages
 from agentfsd.web.read_routes import ReadRoutes
@@ -57,6 +58,7 @@ def overlay_site(
     overlay, ending = LiveOverlay(find), threading.Event()
     routes: list[BaseRoute] = [*ReadRoutes(pages, overlay, ending).routes(), *FileRoutes(overlay).routes()]
     routes += ReviewRoutes(pages, overlay).routes()
+    routes += NoteRoutes(pages, overlay).routes()
     return _site(pages, [*routes, *ChangeRoutes(pages, overlay).routes()], cookie_name, ending)
 
 

@@ -5,7 +5,7 @@ import msgspec
 
 from agentfsd.cli import compared_branches, shell_completion
 from agentfsd.cli.command_base import client, json_option, mount_option
-from agentfsd.cli.output import printing
+from agentfsd.cli.output import plain_lines, printing
 
 
 @click.command()
@@ -40,4 +40,5 @@ def compare(branches: tuple[str, ...], into: str, named: str | None, as_json: bo
         printing.say("no branch has changes")
     else:
         cells = [compared_branches.cells(row) for row in rows]
-        printing.table(compared_branches.HEADERS, cells, spare=("took", "removed", "added"))
+        table = plain_lines.with_notes(compared_branches.HEADERS, cells, [row.notes for row in rows], at=2)
+        printing.table(*table, spare=("took", "removed", "added"))
