@@ -61,11 +61,13 @@ class BoardRow:
         left = f"{status_text.plural(branch.undecided, 'conflict')} left" if branch.undecided else ""
         merging = "merge not finished" if branch.merging and not left else ""
         shared = f"shares {branch.overlaps}" + (f", {branch.conflicts} in conflict" if branch.conflicts else "")
+        notes = status_text.plural(branch.notes, "open note") if branch.notes else ""
         git = sum(repository.ahead for repository in branch.repositories)
         parts = [
             left,
             merging,
             shared if branch.overlaps else "",
+            notes,
             status_text.plural(git, "git commit") if git else "",
             self._kept,
         ]
