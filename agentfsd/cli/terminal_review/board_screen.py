@@ -19,7 +19,7 @@ from agentfsd.cli.terminal_review.deed_flow import DeedFlow
 from agentfsd.cli.terminal_review.deeds import Deed, next_undo
 from agentfsd.cli.terminal_review.dialogues import KeyHelp
 from agentfsd.cli.terminal_review.head_line import HeadLine, WarningLine
-from agentfsd.cli.terminal_review.review_app import Answered, Trouble, trouble_of
+from agentfsd.cli.terminal_review.review_app import Trouble, trouble_of
 from agentfsd.control.status_text import plural
 from agentfsd.escape import printable
 
@@ -121,7 +121,7 @@ class BoardScreen(Screen[None]):
                 self._over.wait(_LOOK_S)
 
     def _deliver(self, what: Callable[[], Any]) -> None:
-        self.app.post_message(Answered(lambda: what() if self.is_attached else None))
+        self._app.deliver(lambda: what() if self.is_attached else None)
 
     def _read(self, rows: list[BoardRow]) -> None:
         self._rows, self._came, self._silent_s = rows, True, 0.0

@@ -58,7 +58,7 @@ class BranchDeeds:
         except NewNameLeftOutError as exc:
             self._app.tell(f"{exc} has a new name, which was not chosen.", ["Choose the new name as well, or none of its hunks."])
             return None
-        return selection if selection.seen or selection.others else Selection(None, "everything")
+        return selection if selection.seen or selection.others else self._reviewed.everything()
 
     def _choose_target(self, deed: Deed, branches: list[wire.Branch]) -> None:
         ids = {branch.name: branch.id for branch in branches if branch.id != deed.branch.id}

@@ -1,15 +1,17 @@
 """The screen of one branch: its files at the left, their changes at the right, and what becomes of them."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
+import msgspec
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Footer, Input
 
 from agentfs_client import wire
+from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotFoundError
 from agentfsd.cli.terminal_review import key_tables
 from agentfsd.cli.terminal_review.branch_deeds import BranchDeeds
@@ -19,8 +21,9 @@ from agentfsd.cli.terminal_review.dialogues import KeyHelp
 from agentfsd.cli.terminal_review.diff_view import DiffView
 from agentfsd.cli.terminal_review.files_tree import FilesTree
 from agentfsd.cli.terminal_review.head_line import HeadLine, WarningLine
-from agentfsd.cli.terminal_review.reviewed_branch import ReviewedBranch, fill, read_files
-from agentfsd.control.status_text import plural
+from agentfsd.cli.terminal_review.note_flow import NoteFlow
+from agentfsd.cli.terminal_review.path_search import PathSearch
+from agentfsd.cli.terminal_review.reviewed_branch import ReviewedBranch, fill, has_changed, read_files
 from agentfsd.escape import printable
 
 if TYPE_CHECKING:
@@ -40,32 +43,8 @@ class BranchScreen(Screen[None]):
         ref: The branch's name or id.
     """
 
-    CSS = "BranchScreen Input { height: 1; border: none; display: none; }"
     AUTO_FOCUS: ClassVar[str] = "DiffView"
-    BINDINGS = [
-        Binding("space", "choose", "choose"),
-        Binding("a", "toggle_file", show=False),
-        Binding("A", "toggle_all", "all", show=False),
-        Binding("j", "hunk(1)", "hunk", key_display="j/k"),
-        Binding("k", "hunk(-1)", show=False),
-        Binding("n", "file(1)", "file", key_display="n/p"),
-        Binding("p", "file(-1)", show=False),
-        Binding("v", "viewed", show=False),
-        Binding("e,s", "split", "split", show=False),
-        Binding("o", "fold", show=False),
-        Binding("c", "do('commit')", "commit"),
-        Binding("m", "do('merge')", "merge"),
-        Binding("d", "do('take back')", "take back"),
-        Binding("D", "do('discard')", show=False),
-        Binding("u", "do('undo')", show=False),
-        Binding("x", "conflicts", show=False),
-        Binding("r", "reread", show=False),
-        Binding("t", "tree", show=False),
-        Binding("slash", "search", show=False, priority=True),  # what is typed behind it goes to the field
-        Binding("question_mark", "keys", "keys", key_display="?"),
-        Binding("q", "back", "back"),
-        Binding("escape", "back", show=False),
-    ]
+    BINDINGS = [*key_tables.BRANCH_KEYS]
 
     def __init__(self, ref: str) -> None:
         super().__init__()
@@ -73,7 +52,7 @@ class BranchScreen(Screen[None]):
         self.reviewed: ReviewedBranch | None = None
         self._before: dict[bytes, FileUnderReview] = {}
         self._generation = 0  # answers of an earlier reading do not count
-        self._is_looking = self._is_outdated = False
+        self._is_looking = self._is_outdated = self._is_cut = False
 
     @property
     def _app(self) -> "ReviewApp":
@@ -86,12 +65,13 @@ class BranchScreen(Screen[None]):
         with Horizontal():
             yield FilesTree()
             yield DiffView()
-        yield Input(placeholder="a word in the path", compact=True)
+        yield PathSearch()
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         """Read the branch, and look from time to time whether it has changed."""
-        self._diff, self._tree = self.query_one(DiffView), self.query_one(FilesTree)
+        self._diff, self._tree, self._search = self.query_one(DiffView), self.query_one(FilesTree), self.query_one(PathSearch)
+        self._notes = NoteFlow(self._app, self._diff, lambda: self.reviewed, self._notes_came)
         self._say(f"{printable(self._ref)}: reading ...")
         self.action_reread()
         self.set_interval(_LOOK_S, self._look)
@@ -118,7 +98,7 @@ class BranchScreen(Screen[None]):
         self._before = {file.path: file for file in before.files} if before is not None else {}
         if before is not None:
             found.keep_marks(before)
-        self.reviewed, self._is_outdated = found, False
+        self.reviewed, self._is_outdated, self._is_cut = found, False, False
         self._tree.show(found.files)
         self._diff.show(found.files)
         number = next((number for number, file in enumerate(found.files) if file.path == path), 0)
@@ -131,7 +111,7 @@ class BranchScreen(Screen[None]):
     def _failed(self, trouble: "Trouble") -> None:
         if not self.is_attached:
             return
-        self._is_outdated = True
+        self._is_outdated = self._is_cut = True
         if isinstance(trouble.error, NotFoundError):
             self._warn(f"{printable(self._called)} was deleted; q goes back, u undoes what discarded it")
         else:
@@ -174,19 +154,38 @@ class BranchScreen(Screen[None]):
         if self.reviewed is None or self._is_looking or not self.is_current:
             return
         self._is_looking = True
-        ref = self.reviewed.branch.id
-        self._app.ask(lambda daemon: daemon.show_branch(ref), self._looked, self._not_looked)
+        self._app.ask(
+            partial(_look_at, ref=self.reviewed.branch.id, noted=bool(self.reviewed.notes)), self._looked, self._not_looked
+        )
 
-    def _looked(self, now: wire.Branch) -> None:
+    def _looked(self, found: "tuple[wire.Branch, list[wire.BranchNote]]") -> None:
         self._is_looking = False
-        seen = self.reviewed.branch if self.reviewed is not None else now
-        if (now.changed_ns, now.merging, now.undecided, now.committed_ns) != (
-            seen.changed_ns, seen.merging, seen.undecided, seen.committed_ns,
-        ):  # fmt: skip
-            self._is_outdated = True
+        now, notes = found
+        if self.reviewed is None or not self.is_attached or now.id != self.reviewed.branch.id:
+            return
+        seen = self.reviewed.branch
+        if now.name != seen.name:
+            self.reviewed.branch = seen = msgspec.structs.replace(seen, name=now.name)
+            self._say_state()
+        if notes != self.reviewed.notes:
+            self._notes_came(notes)
+        self._is_outdated |= has_changed(seen, now)
+        if has_changed(seen, now):
             self._warn(f"{printable(now.name)} has changed since it was read: r reads it again")
+        elif self._is_cut:
+            self._warn("not all was read: r reads it again")
         elif not self._is_outdated:
             self._warn("")
+
+    def _notes_came(self, notes: "Sequence[wire.BranchNote]") -> None:
+        """Show notes that were read again."""
+        if self.reviewed is None or not self.is_attached:
+            return
+        numbers = self.reviewed.note(notes)
+        self._diff.remeasure(numbers)
+        for number in numbers:
+            self._tree.mark(number)
+        self._say_state()
 
     def _not_looked(self, trouble: "Trouble") -> None:
         self._is_looking = False
@@ -213,16 +212,7 @@ class BranchScreen(Screen[None]):
     def _say_state(self) -> None:
         if self.reviewed is None:
             return
-        branch, files = self.reviewed.branch, self.reviewed.files
-        taken, hunks = sum(file.taken for file in files), sum(len(file.choices) for file in files)
-        waiting = sum(not file.is_read for file in files)
-        parts = [printable(branch.name)]
-        parts += [plural(len(files), "file"), f"{taken} of {plural(hunks, 'hunk')} chosen"] if files else ["no changes"]
-        parts += [f"{sum(file.is_viewed for file in files)} viewed"] if any(file.is_viewed for file in files) else []
-        parts += [f"reading {waiting} more"] if waiting else []
-        parts += [f"{plural(branch.undecided, 'conflict')} left: x"] if branch.undecided else []
-        parts += ["merge not finished: x"] if branch.merging and not branch.undecided else []
-        self._say("  ".join([*parts, *map(printable, self.reviewed.git)]))
+        self._say(self.reviewed.summary)
 
     def on_diff_view_moved(self) -> None:
         """Let the tree follow the diff."""
@@ -268,6 +258,9 @@ class BranchScreen(Screen[None]):
     def _take_file(self, number: int) -> None:
         if self.reviewed is not None and number < len(self.reviewed.files):
             file = self.reviewed.files[number]
+            if not file.choices:
+                said = "goes with the whole branch only" if file.is_read else "is being read"
+                self.notify(f"{file.shown_path} {said}.", timeout=2, markup=False)
             file.take(is_taken=not file.is_wholly_taken)
             self._changed(number)
 
@@ -335,29 +328,23 @@ class BranchScreen(Screen[None]):
 
     def action_search(self) -> None:
         """Ask for a word."""
-        field = self.query_one(Input)
-        field.display = True
-        field.value = ""
-        self.set_focus(field)  # at once: the next key may be there already
+        self._search.begin()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Go to the next file with the word in its path."""
         event.input.display = False
         self._diff.focus()
         files = self.reviewed.files if self.reviewed is not None else []
-        word, here = event.value.lower(), self._diff.at[0]
-        order = [*range(here + 1, len(files)), *range(min(here + 1, len(files)))]
-        found = next((number for number in order if word in files[number].shown_path.lower()), None)
-        if word and found is not None:
+        found = self._search.found([file.shown_path for file in files], self._diff.at[0])
+        if event.value and found is not None:
             self._diff.go_to_file(found)
-        elif word:
+        elif event.value:
             self.notify(f"No path has {printable(event.value)}.", timeout=2, markup=False)
 
     def action_back(self) -> None:
         """Leave the search, or the screen."""
-        field = self.query_one(Input)
-        if field.display:
-            field.display = False
+        if self._search.display:
+            self._search.display = False
             self._diff.focus()
         elif len(self.app.screen_stack) > 2:
             self.app.pop_screen()
@@ -367,6 +354,14 @@ class BranchScreen(Screen[None]):
     def action_keys(self) -> None:
         """Show the keys."""
         self.app.push_screen(KeyHelp("Keys on the screen of a branch", key_tables.BRANCH))
+
+    def action_note(self) -> None:
+        """Write a note on the hunk or file."""
+        self._notes.write()
+
+    def action_notes(self) -> None:
+        """Show all notes."""
+        self._notes.list()
 
     # -- deeds
 
@@ -396,3 +391,9 @@ class BranchScreen(Screen[None]):
 
     def _settle(self, branch: str, name: str) -> None:
         self.app.push_screen(ConflictScreen(branch, name), lambda _: self.action_reread())
+
+
+def _look_at(daemon: ControlClient, ref: str, *, noted: bool) -> "tuple[wire.Branch, list[wire.BranchNote]]":
+    """Return the branch, and its notes if it had or has some."""
+    branch = daemon.show_branch(ref)
+    return branch, daemon.list_notes(branch.id, resolved=True) if noted or branch.notes else []

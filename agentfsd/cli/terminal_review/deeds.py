@@ -12,7 +12,7 @@ import msgspec
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError, NotFoundError
-from agentfsd.cli.terminal_review.reviewed_branch import Selection, changed_since, stamp
+from agentfsd.cli.terminal_review.reviewed_branch import Selection, changed_since, others_now, stamp
 from agentfsd.control.status_text import plural
 from agentfsd.domain_errors import Refusal
 from agentfsd.escape import printable, quoted
@@ -115,8 +115,10 @@ def _picks(daemon: ControlClient, branch: wire.Branch, deed: Deed) -> Picks:
     if deed.selection is None or deed.selection.picks is None:
         if deed.stamp and stamp(branch, daemon.changes(branch.id, own=True).changes) != deed.stamp:
             raise StaleError(f"{name} was changed since it was read", [])
-        return Picks([], [])
-    stale, picks = changed_since(daemon, branch.id, deed.selection)
+        picks = Picks([], [])
+        stale = others_now(daemon, branch.id, deed.selection.seen) if deed.selection is not None else []
+    else:
+        stale, picks = changed_since(daemon, branch.id, deed.selection)
     if stale:
         more = f" and {plural(len(stale) - 1, 'other file')}" if len(stale) > 1 else ""
         raise StaleError(f"{quoted(stale[0])}{more} of {name} was changed since it was read", stale)

@@ -11,8 +11,10 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from agentfs_client import wire
 from agentfsd.cli.terminal_review.diff_layout import DiffLayout, DiffPlace
 from agentfsd.cli.terminal_review.reviewed_branch import FileUnderReview
+from agentfsd.control.status_text import plural
 
 _PLAIN, _BOLD, _DIM, _REVERSE = Style(), Style(bold=True), Style(dim=True), Style(bold=True, reverse=True)
 _HEAD, _NOTE, _MARK = Style(color="cyan"), Style(color="yellow"), Style(color="blue", bold=True)
@@ -69,7 +71,7 @@ class DiffView(ScrollView, can_focus=True):
 
     def show(self, files: list[FileUnderReview]) -> None:
         """Show other files, from the first one on."""
-        self.rows, self.at, self._widest = DiffLayout(files), (0, -1), 0
+        self.rows, self.at, self._widest = DiffLayout(files, self.size.width), (0, -1), 0
         self._resize()
         self.scroll_to(0, 0, animate=False)
 
@@ -82,6 +84,12 @@ class DiffView(ScrollView, can_focus=True):
         if place is not None:
             self.scroll_to(y=self.rows.row_of(place.file, place.choice) + before, animate=False)
         self.refresh()
+
+    def on_resize(self) -> None:
+        """Wrap notes within the width."""
+        numbers = self.rows.fit(self.size.width)
+        if numbers:
+            self.remeasure(numbers)
 
     def _resize(self) -> None:
         self.virtual_size = Size(max(self._widest, 1), self.rows.height)
@@ -100,10 +108,7 @@ class DiffView(ScrollView, can_focus=True):
         self.post_message(self.Moved())
 
     def _lines_of(self, at: tuple[int, int]) -> int:
-        file, choice = at
-        if choice < 0 or file >= len(self.rows.blocks):
-            return 0
-        return len(self.rows.text(DiffPlace("hunk", file, choice)))
+        return self.rows.lines_of(*at)
 
     def next_hunk(self, step: Literal[1, -1]) -> None:
         """Go to the next hunk, or the previous one."""
@@ -122,6 +127,14 @@ class DiffView(ScrollView, can_focus=True):
         block = self.rows.blocks[number]
         self.at = (number, 0 if block.file.choices and not block.file.is_folded else -1)
         self.scroll_to(0, self.rows.row_of(number), animate=False)
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def show_note(self, number: int, note: wire.BranchNote) -> None:
+        """Go to a note about a file."""
+        block = self.rows.blocks[number]
+        self.at = number, block.choice_of(note)
+        self.scroll_to(0, max(0, self.rows.row_of(number) + block.row_of_note(note) - self.size.height // 3), animate=False)
         self.refresh()
         self.post_message(self.Moved())
 
@@ -148,7 +161,7 @@ class DiffView(ScrollView, can_focus=True):
         if place is None:
             return
         at = (place.file, place.choice)
-        if place.kind in ("file", "note", "blank"):
+        if place.choice < 0 or place.kind == "blank":
             at = self.rows.next_hunk(at, 1) or at
         self.at = at
         self.refresh()
@@ -191,6 +204,8 @@ class DiffView(ScrollView, can_focus=True):
     def _file_head(self, place: DiffPlace, width: int) -> Strip:
         file = self.rows.blocks[place.file].file
         counts = f"  +{file.counts[0]} -{file.counts[1]}" if file.counts is not None and any(file.counts) else ""
+        notes = sum(not note.resolved_ns for note in file.noted)
+        counts += f"  {plural(notes, 'note')}" if notes else ""
         state = ("  viewed" if file.is_viewed else "") + ("  folded" if file.is_folded and not file.is_viewed else "")
         text = f"{box(file)} {file.change.status} {file.shown_path}{counts}{state} "
         style = _REVERSE if place.file == self.at[0] else _BOLD
@@ -202,8 +217,10 @@ class DiffView(ScrollView, can_focus=True):
         block = self.rows.blocks[place.file]
         if place.kind == "blank":
             return []
+        if place.kind == "remark":
+            return [Segment(f"     {block.remarks[place.line]}", _NOTE)]
         if place.kind == "note":
-            return [Segment(f"     {block.notes[place.line]}", _NOTE)]
+            return self._note(place)
         choice = block.file.choices[place.choice]
         mark = Segment("\u258c" if self.at == (place.file, place.choice) else " ", _MARK)
         if place.kind == "hunk":
@@ -215,6 +232,11 @@ class DiffView(ScrollView, can_focus=True):
                 Segment(" ".join(filter(None, (text.range, title))), _HEAD),
             ]
         return [mark, Segment("\u2502" if choice.is_taken else " ", _MARK), *self._line(place)]
+
+    def _note(self, place: DiffPlace) -> list[Segment]:
+        text, is_head, is_open = place.note[place.line]
+        mark = Segment("\u258c" if place.choice >= 0 and self.at == (place.file, place.choice) else " ", _MARK)
+        return [mark, Segment("    \u2503 ", _NOTE if is_open else _DIM), Segment(text, _note_style(is_head, is_open))]
 
     def _line(self, place: DiffPlace) -> list[Segment]:
         line = self.rows.text(place).line(place.line)
@@ -228,6 +250,10 @@ class DiffView(ScrollView, can_focus=True):
     def refresh_all(self) -> None:
         """Draw everything again, as boxes have changed."""
         self.refresh(Region(0, 0, *self.size))
+
+
+def _note_style(is_head: bool, is_open: bool) -> Style:
+    return _NOTE + _BOLD if is_head and is_open else _PLAIN if is_open else _DIM
 
 
 def _style(colour: str, base: Style, *, is_changed: bool) -> Style:

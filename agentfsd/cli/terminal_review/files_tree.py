@@ -88,4 +88,6 @@ class FilesTree(Tree[int]):
         )  # fmt: skip
         if file.counts is not None and any(file.counts):
             label.append(f" +{file.counts[0]}", "green").append(f" -{file.counts[1]}", "red")
+        if any(not note.resolved_ns for note in file.noted):
+            label.append(" \u2709", "yellow")
         return label.append(" viewed", "dim") if file.is_viewed else label

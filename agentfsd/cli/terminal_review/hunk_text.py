@@ -1,6 +1,7 @@
 """The lines of one hunk, coloured a piece at a time, so that the first screen of a hunk of 100,000 lines is there at once."""
 
 import re
+from bisect import bisect_right
 from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
@@ -54,6 +55,41 @@ class HunkText:
 
     def __len__(self) -> int:
         return len(self._lines)
+
+    def index_of(self, new: int) -> int | None:
+        """Return the index of the line that has this number in the new version; None if it is not in the hunk."""
+        if not self._starts or not self._is_lines:
+            return None
+        piece = max(0, bisect_right(self._starts, new, key=lambda start: start[1]) - 1)
+        at = self._starts[piece][1]
+        for index in range(piece * PIECE, min(len(self._lines), (piece + 1) * PIECE)):
+            if self._lines[index][:1] in (b" ", b"+", b""):
+                if at == new:
+                    return index
+                at += 1
+        return None
+
+    @property
+    def shown_lines(self) -> dict[int, str]:
+        """The lines of the new version by their numbers, as text."""
+        if not self._starts or not self._is_lines:
+            return {}
+        new = (line[1:] for line in self._lines if line[:1] in (b" ", b"+", b""))
+        return {number: line.decode("utf-8", "backslashreplace") for number, line in enumerate(new, self._starts[0][1])}
+
+    @property
+    def changed(self) -> tuple[int, int]:
+        """The first and last new line, or the one where lines were deleted; 0 if the hunk shows no lines of a file."""
+        at = self._starts[0][1] if self._starts and self._is_lines else 0
+        new, places, last = at, list[int](), 0
+        for line in self._lines if at else ():
+            if line[:1] in (b"+", b"-"):
+                places.append(new)
+            new += line[:1] in (b" ", b"+", b"")
+            last = new - 1
+        if not places or last < at:  # nothing is left of it
+            return 0, 0
+        return min(places[0], last), min(places[-1], last)
 
     def line(self, number: int) -> HunkLine:
         """Return a line, by its number from 0 on."""

@@ -1,5 +1,7 @@
 """The keys of each screen, as `?` lists them."""
 
+from textual.binding import Binding
+
 BOARD = (
     ("Enter", "open the branch"),
     ("space", "mark the branch, or not"),
@@ -24,6 +26,8 @@ BRANCH = (
     ("v", "the file is viewed: fold it, and go on"),
     ("o", "fold or unfold the file"),
     ("/", "go to the next file with a word in its path"),
+    ("w", "write a note on the hunk, or on the file at its head"),
+    ("N", "all notes: go to one, answer, resolve or reopen"),
     ("c", "commit the chosen hunks; with none chosen, the whole branch"),
     ("m", "merge them into another branch"),
     ("d", "take the chosen hunks back"),
@@ -50,4 +54,31 @@ CONFLICTS = (
     ("r", "read again"),
     ("Tab, arrows", "between the panes; scroll"),
     ("q, Esc", "back"),
+)
+
+BRANCH_KEYS = (
+    Binding("space", "choose", "choose"),
+    Binding("a", "toggle_file", show=False),
+    Binding("A", "toggle_all", "all", show=False),
+    Binding("j", "hunk(1)", "hunk", key_display="j/k"),
+    Binding("k", "hunk(-1)", show=False),
+    Binding("n", "file(1)", "file", key_display="n/p"),
+    Binding("p", "file(-1)", show=False),
+    Binding("v", "viewed", show=False),
+    Binding("e,s", "split", "split", show=False),
+    Binding("o", "fold", show=False),
+    Binding("c", "do('commit')", "commit"),
+    Binding("m", "do('merge')", "merge"),
+    Binding("d", "do('take back')", "take back"),
+    Binding("D", "do('discard')", show=False),
+    Binding("u", "do('undo')", show=False),
+    Binding("x", "conflicts", show=False),
+    Binding("r", "reread", show=False),
+    Binding("t", "tree", show=False),
+    Binding("w", "note", "note"),
+    Binding("N", "notes", "notes", show=False),
+    Binding("slash", "search", show=False, priority=True),  # what is typed behind it goes to the field
+    Binding("question_mark", "keys", "keys", key_display="?"),
+    Binding("q", "back", "back"),
+    Binding("escape", "back", show=False),
 )

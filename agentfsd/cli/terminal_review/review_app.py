@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -137,11 +138,16 @@ class ReviewApp(App[None]):
                     found = what(daemon)
             except Exception as exc:  # noqa: BLE001 - told in a window
                 trouble = trouble_of(exc)
-                self.post_message(Answered(lambda: (failed or self.tell_trouble)(trouble)))
+                self.deliver(lambda: (failed or self.tell_trouble)(trouble))
             else:
-                self.post_message(Answered(lambda: then(found)))
+                self.deliver(lambda: then(found))
 
         threading.Thread(target=work, daemon=True).start()
+
+    def deliver(self, what: Callable[[], Any]) -> None:
+        """Call something in the program's own thread, from another one; not if the program has ended."""
+        with suppress(RuntimeError):  # of the closed loop
+            self.post_message(Answered(what))
 
     def on_answered(self, message: Answered) -> None:
         """Deliver what another thread has found."""

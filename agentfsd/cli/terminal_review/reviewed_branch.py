@@ -1,12 +1,14 @@
 """The changed files of a branch with their hunks, and which of these were chosen. It knows no terminal."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.control.status_text import plural
-from agentfsd.escape import quoted
+from agentfsd.escape import printable, quoted
 from agentfsd.review.hunks import ChangedFile, Hunk, Picks, joined, may_be_directory
 from agentfsd.web.display_text import key as key_of
 from agentfsd.web.reviewed_files import Chosen, ReviewedFile, patches_by_path, picks_of, reviewed
@@ -32,6 +34,8 @@ class FileUnderReview:
         counts: Added and removed lines; None for a file that has none.
         file: Its lines and hunks, as soon as they were read.
         other: The same of what has no lines to choose: a directory, attributes, a file that is too large.
+        remarks: What else is to be known of it, a line each.
+        noted: The notes about it and its lines.
     """
 
     change: wire.Change
@@ -39,7 +43,8 @@ class FileUnderReview:
     file: ChangedFile | None = None
     other: ReviewedFile | None = None
     choices: list[Choice] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    noted: list[wire.BranchNote] = field(default_factory=list)
     is_viewed: bool = False
     is_folded: bool = False
 
@@ -103,7 +108,7 @@ class Selection:
     Attributes:
         picks: What the daemon is asked for; None for all of the branch.
         said: It in words, such as "2 hunks in 1 file".
-        seen: The version of each chosen file that was looked at.
+        seen: The version of each chosen file that was looked at; of all of the branch, of each that was read.
         others: The files without hunks among them.
         paths: The chosen files, for people.
     """
@@ -125,8 +130,9 @@ class ReviewedBranch:
     Attributes:
         branch: The branch when it was read.
         files: In the order of their paths.
-        stamp: Another value as soon as anything in the branch may be another.
+        stamp: Another value as soon as the list of changes is another, see stamp().
         git: What was done with git, a sentence for each repository.
+        notes: What people and agents said about it, the open notes first.
     """
 
     def __init__(self, daemon: ControlClient, ref: str) -> None:
@@ -138,6 +144,42 @@ class ReviewedBranch:
         patches = daemon.patches(self.branch.id, stat_only=True, own=True, internal=False)
         counts = {patch.path_bytes: (patch.added, patch.removed) for patch in patches if patch.added >= 0}
         self.files = [FileUnderReview(change, counts.get(change.path_bytes)) for change in _without_parents(found.changes)]
+        self.notes: list[wire.BranchNote] = []
+        self.note(daemon.list_notes(self.branch.id, resolved=True))
+
+    @property
+    def summary(self) -> str:
+        """What the branch is, and what was chosen of it, on one line."""
+        branch, files = self.branch, self.files
+        taken, hunks = sum(file.taken for file in files), sum(len(file.choices) for file in files)
+        waiting = sum(not file.is_read for file in files)
+        notes = sum(not note.resolved_ns for note in self.notes)
+        parts = [printable(branch.name)]
+        parts += [plural(len(files), "file"), f"{taken} of {plural(hunks, 'hunk')} chosen"] if files else ["no changes"]
+        parts += [f"{sum(file.is_viewed for file in files)} viewed"] if any(file.is_viewed for file in files) else []
+        parts += [f"reading {waiting} more"] if waiting else []
+        parts += [f"{plural(notes, 'open note')}: N"] if notes else []
+        parts += [f"{plural(branch.undecided, 'conflict')} left: x"] if branch.undecided else []
+        parts += ["merge not finished: x"] if branch.merging and not branch.undecided else []
+        return "  ".join([*parts, *map(printable, self.git)])
+
+    def note(self, found: Sequence[wire.BranchNote]) -> list[int]:
+        """Take over notes that were read again. Return the numbers of the files that have others now.
+
+        Those that are known stay where they are: the lines are shown as they were read.
+        """
+        known = {note.id: note for note in self.notes}
+        self.notes = [_placed_as(known[note.id], note) if note.id in known else note for note in found]
+        by_path: dict[bytes, list[wire.BranchNote]] = {}
+        for note in self.notes:
+            by_path.setdefault(note.now_path_bytes or note.path_bytes, []).append(note)
+        changed = list[int]()
+        for number, file in enumerate(self.files):
+            noted = by_path.get(file.path, [])
+            if noted != file.noted:
+                file.noted = noted
+                changed.append(number)
+        return changed
 
     def unread(self, first: int) -> list[FileUnderReview]:
         """Return the files to read next: those from number *first* on, then those before it."""
@@ -166,6 +208,10 @@ class ReviewedBranch:
         said = f"{plural(hunks, 'hunk')} in {plural(len(chosen), 'file')}"
         return Selection(joined(picks), said, seen, others, [file.shown_path for file in chosen])
 
+    def everything(self) -> Selection:
+        """Return all of the branch, as far as it was read."""
+        return Selection(None, "everything", {file.path: file.version for file in self.files if file.is_read})
+
     def keep_marks(self, before: "ReviewedBranch") -> None:
         """Take over which files are viewed or folded, and once they are read, see carry_over()."""
         known = {file.path: file for file in before.files}
@@ -173,6 +219,12 @@ class ReviewedBranch:
             old = known.get(file.path)
             if old is not None:
                 file.is_viewed, file.is_folded = old.is_viewed, old.is_folded
+
+
+def _placed_as(before: wire.BranchNote, now: wire.BranchNote) -> wire.BranchNote:
+    return msgspec.structs.replace(
+        before, text=now.text, answers=now.answers, resolved_ns=now.resolved_ns, resolved_by=now.resolved_by
+    )
 
 
 def _without_parents(changes: Sequence[wire.Change]) -> list[wire.Change]:
@@ -187,9 +239,22 @@ def _without_parents(changes: Sequence[wire.Change]) -> list[wire.Change]:
 
 
 def stamp(branch: wire.Branch, changes: Iterable[wire.Change]) -> tuple[object, ...]:
-    """Return a value that is another one as soon as the branch is."""
+    """Return a value that is another one as soon as the list of changes is.
+
+    The time of the last change is no part of it: without an audit trail nobody knows it, and a daemon that was killed has
+    forgotten the newest.
+    """
     listed = [(change.status, change.path, change.old_path, change.old_size, change.new_size, change.what) for change in changes]
-    return branch.id, branch.changed_ns, branch.merging, branch.undecided, tuple(listed)
+    return branch.id, branch.merging, branch.undecided, tuple(listed)
+
+
+def has_changed(seen: wire.Branch, now: wire.Branch) -> bool:
+    """Return whether a branch has changed since it was read, as far as that is known without reading it.
+
+    A daemon that was killed has forgotten the newest changes: an older time says nothing.
+    """
+    same = (now.merging, now.undecided, now.committed_ns) == (seen.merging, seen.undecided, seen.committed_ns)
+    return now.changed_ns > seen.changed_ns or not same or (now.counted and seen.counted and now.changed != seen.changed)
 
 
 def read_files(daemon: ControlClient, branch: str, paths: Sequence[bytes]) -> dict[bytes, ChangedFile | ReviewedFile]:
@@ -205,6 +270,15 @@ def read_files(daemon: ControlClient, branch: str, paths: Sequence[bytes]) -> di
     return found
 
 
+def others_now(daemon: ControlClient, branch: str, seen: Mapping[bytes, str]) -> list[bytes]:
+    """Return which paths have another version than was seen. AgentFSError."""
+    paths, stale = list(seen), list[bytes]()
+    for at in range(0, len(paths), TOGETHER):
+        read = read_files(daemon, branch, paths[at : at + TOGETHER])
+        stale += [path for path, now in read.items() if now.version != seen[path]]
+    return stale
+
+
 def fill(file: FileUnderReview, read: ChangedFile | ReviewedFile, before: FileUnderReview | None) -> None:
     """Put what was read into a file.
 
@@ -216,11 +290,11 @@ def fill(file: FileUnderReview, read: ChangedFile | ReviewedFile, before: FileUn
     if isinstance(read, ChangedFile):
         file.file = read
         file.choices = [Choice(hunk) for hunk in read.hunks]
-        file.notes = _notes(file, read.patch)
+        file.remarks = _remarks(file, read.patch)
     else:
         file.other = read
         file.choices = [Choice(None)] if read.choosable and read.hunks else []
-        file.notes = list(read.notes)
+        file.remarks = list(read.notes)
     if before is None or not before.is_read:
         return
     if before.version == file.version:
@@ -229,19 +303,19 @@ def fill(file: FileUnderReview, read: ChangedFile | ReviewedFile, before: FileUn
         file.is_viewed = file.is_folded = False
 
 
-def _notes(file: FileUnderReview, patch: wire.FilePatch) -> list[str]:
-    notes = []
+def _remarks(file: FileUnderReview, patch: wire.FilePatch) -> list[str]:
+    remarks = []
     if patch.is_binary:
-        notes.append(f"binary: {_bytes(patch.old_size)} before, {_bytes(patch.new_size)} now")
+        remarks.append(f"binary: {_bytes(patch.old_size)} before, {_bytes(patch.new_size)} now")
     if patch.note:
-        notes.append(f"beyond its lines: {patch.note}")
+        remarks.append(f"beyond its lines: {patch.note}")
     if patch.lower_moved:
-        notes.append("the real file has changed since this branch changed its own")
+        remarks.append("the real file has changed since this branch changed its own")
     if file.change.executed:
-        notes.append(f"runs on your side: {file.change.executed}")
-    if not notes and not patch.patch.count(b"\n@@ ") and patch.status in "AD":
-        notes.append("an empty file")
-    return notes
+        remarks.append(f"runs on your side: {file.change.executed}")
+    if not remarks and not patch.patch.count(b"\n@@ ") and patch.status in "AD":
+        remarks.append("an empty file")
+    return remarks
 
 
 def _bytes(size: int) -> str:
@@ -258,12 +332,6 @@ def changed_since(daemon: ControlClient, branch: str, selection: Selection) -> t
     Returns:
         The paths that are not, and what to ask the daemon for, with the files that have no hunks. AgentFSError, Refusal.
     """
-    stale, paths = list[bytes](), list(selection.seen)
-    for at in range(0, len(paths), TOGETHER):
-        some = paths[at : at + TOGETHER]
-        now = patches_by_path(daemon, branch, some)
-        for path in some:
-            patch = now.get(path)
-            if not isinstance(patch, wire.FilePatch) or ChangedFile(patch).version != selection.seen[path]:
-                stale.append(path)
-    return stale, joined([selection.picks or Picks([], []), picks_of(daemon, branch, selection.others)])
+    return others_now(daemon, branch, selection.seen), joined(
+        [selection.picks or Picks([], []), picks_of(daemon, branch, selection.others)]
+    )
