@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import Mounted
+from tests.mounted import AGENTFSD, Mounted
 from tests.terminal_review.piloted import Reader, review
 
 _LINES = [f"line {number}\n" for number in range(1, 41)]
@@ -38,10 +38,10 @@ def test_notes_stand_below_their_lines_or_the_files_head(project: Mounted) -> No
     project.cli("notes", "add", "fix", "--path", str(project.path / "text"), "--line", "20-21", "and twenty?")
     project.cli("notes", "add", "fix", "--path", str(project.path / "text"), "--line", "35", "of a line that no hunk shows")
     project.cli("notes", "add", "fix", "on the branch")
-    project.run("fix", "agentfsd", "notes", "reply", "1", "because")
+    project.run("fix", *AGENTFSD, "notes", "reply", "1", "because")
 
     async def walk(reader: Reader) -> None:
-        text = await reader.until("4 open notes: N", "why three?", "because", "text +2 -2 ✉")
+        text = await reader.until("4 open notes: N", "why three?", "because", "text +2 -2 3 notes")
         assert "note 1" in _below(reader, "+three")
         assert "note 2" in _below(reader, "21  line 21")
         rows = _rows(reader)
@@ -71,7 +71,7 @@ def test_a_note_is_written_on_a_hunk_answered_resolved_and_reopened(project: Mou
         await reader.press("a")
         await reader.until("Answer note 1", "why?")
         await reader.press(*"so", "enter")
-        await reader.until("Note 1 is answered.")
+        await reader.until("┃   so")
         await reader.press("N", "x")
         await reader.until("resolved by")
         assert project.json("notes", "list", "fix") == []
@@ -89,7 +89,11 @@ def test_a_note_is_written_on_a_hunk_answered_resolved_and_reopened(project: Mou
 
     review(project, "fix", walk)
     notes = project.json("notes", "list", "fix")
-    assert [(note["path"], note["line"], note["text"]) for note in notes] == [("text", 3, "why?"), ("", 0, "all"), ("text", 0, "y")]
+    assert [(note["path"], note["line"], note["text"]) for note in notes] == [
+        ("text", 3, "why?"),
+        ("", 0, "all"),
+        ("text", 0, "y"),
+    ]
     assert [answer["text"] for answer in notes[0]["answers"]] == ["so"]
 
 
@@ -110,7 +114,8 @@ def test_an_agents_answer_comes_by_itself_and_lines_that_move_stay_where_they_ar
 
     async def walk(reader: Reader) -> None:
         await reader.until("twenty?")
-        project.sh("fix", "sed -i 1ifirst text; agentfsd notes reply 1 'it was asked for'")
+        project.sh("fix", "sed -i 1ifirst text")
+        project.run("fix", *AGENTFSD, "notes", "reply", "1", "it was asked for")
         await reader.until("it was asked for", "has changed since it was read")
         assert "note 1" in _below(reader, "+twenty")
         await reader.press("r")
@@ -123,7 +128,7 @@ def test_an_agents_answer_comes_by_itself_and_lines_that_move_stay_where_they_ar
 def test_notes_cannot_command_the_terminal_and_fit_it(project: Mounted) -> None:
     text = "[bold]x[/] [/nothing] [link=file:///]\x1b]0;title\x07\x1b[2J\u202e " + "word " * 60
     project.cli("notes", "add", "fix", "--path", str(project.path / "text"), "--line", "3", text)
-    project.run("fix", "agentfsd", "notes", "reply", "1", text)
+    project.run("fix", *AGENTFSD, "notes", "reply", "1", text)
 
     async def walk(reader: Reader) -> None:
         await reader.until("[bold]x[/] [/nothing]")

@@ -356,3 +356,17 @@ def test_other_commands_do_not_load_it() -> None:
         [sys.executable, "-c", f"{code}print('textual' in sys.modules)"], capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith("False\n")
+
+
+def test_a_terminal_without_utf_8_is_told_what_to_do(project: Mounted, terminal: Terminal) -> None:
+    terminal.start(project, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="latin-1")
+    terminal.until("the locale's encoding is", "LC_ALL=C.UTF-8 agentfsd review", "ended with 1")
+
+
+def test_a_dumb_terminal_and_the_c_locale_show_it(project: Mounted, terminal: Terminal) -> None:
+    project.run("fix", "sh", "-c", "echo new > new", new=True)
+    terminal.start(project, "fix", TERM="dumb", LC_ALL="C")
+    terminal.until("+new", "0 of 1 hunk chosen")
+    terminal.keys("c")
+    terminal.confirm("y", "Commit everything of fix?")
+    assert (project.lower / "new").read_text() == "new\n"

@@ -1,6 +1,7 @@
 """The review of branches on a real mount: every key that changes something, and what stands in its way."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -398,3 +399,120 @@ def test_viewed_files_are_folded_until_they_change(project: Mounted) -> None:
         await reader.until("+more")
 
     review(project, "fix", walk)
+
+
+def test_an_edit_of_the_same_length_is_seen_without_an_audit_trail(project: Mounted) -> None:
+    project.cli("policy set", "audit.enabled", "no")
+    make(project, "fix", "sed -i s/^line.3$/three/ text other; chmod 700 tool")
+
+    async def walk(reader: Reader) -> None:
+        await reader.press("c")
+        await reader.until("Commit everything of fix?")
+        project.sh("fix", "printf THREE | dd of=text bs=1 seek=14 conv=notrunc status=none")
+        assert "text of fix was changed since it was read." in await reader.confirm("y")
+        await reader.until("+THREE")
+        await reader.press("m")
+        await reader.until("into which branch?")
+        await reader.press("enter")
+        await reader.confirm("y", "Merge everything of fix into main?")
+
+    review(project, "fix", walk)
+    assert (project.lower / "text").read_text() == "".join(_LINES)
+    assert (project.subtree("main") / "text").read_text() == changed(l3="THREE\n")
+
+
+def test_a_branch_that_is_renamed_is_called_by_its_new_name_and_one_made_under_the_old_is_another(project: Mounted) -> None:
+    make(project, "fix", "sed -i s/^line.3$/three/ text")
+
+    async def walk(reader: Reader) -> None:
+        project.cli("branch rename", "fix", "better")
+        make(project, "fix", "echo evil > text")
+        await reader.until(" better  1 file")
+        await reader.press("c")
+        await reader.confirm("y", "Commit everything of better?")
+
+    review(project, "fix", walk)
+    assert (project.lower / "text").read_text() == changed(l3="three\n")
+
+
+def test_a_branch_that_is_made_again_under_its_name_is_not_touched(project: Mounted) -> None:
+    make(project, "fix", "sed -i s/^line.3$/three/ text")
+
+    async def walk(reader: Reader) -> None:
+        await reader.press("space", "c")
+        await reader.until("Commit 1 hunk in 1 file of fix?")
+        project.cli("discard", "fix")
+        make(project, "fix", "sed -i s/^line.3$/three/ text")
+        assert "fix was deleted meanwhile." in await reader.confirm("y")
+
+    review(project, "fix", walk)
+    assert (project.lower / "text").read_text() == "".join(_LINES)
+
+
+def test_a_review_that_ends_while_the_daemon_answers_says_nothing(project: Mounted) -> None:
+    make(project, "fix", "seq 3000 > new")
+    for _ in range(5):
+
+        async def walk(reader: Reader) -> None:
+            for _ in range(20):
+                reader.branch.action_reread()
+
+        review(project, "fix", walk)
+    time.sleep(1)  # an exception in a thread fails the test
+
+
+def test_markup_and_long_names_are_shown_as_they_are(project: Mounted) -> None:
+    long = "n" * 255
+    make(
+        project, "fix", f"mkdir '[bold]' {long}; echo '[/] [link=x]' > '[bold]/[-]'; echo 1 > {long}/{long}; echo 1 > '[link=a]'"
+    )
+
+    async def walk(reader: Reader) -> None:
+        await reader.until("[bold]/", "[link=a]", "[/] [link=x]")
+        await reader.press("A", "c")
+        await reader.until("Commit 3 hunks in 3 files of fix?", "[bold]/[-]", "[link=a]")
+        await reader.confirm("y")
+        await reader.press("slash", *"[/nothing]", "enter", "w", "escape", "v", "N", "escape")
+        await reader.pilot.resize_terminal(20, 5)
+        await reader.press("j", "c", "escape", "question_mark", "escape", "D", "escape")
+
+    review(project, "fix", walk)
+    assert (project.lower / "[bold]" / "[-]").exists()
+
+
+def _reversed(reader: Reader) -> set[str]:
+    """The texts that stand in reverse."""
+    strips = reader.app.screen._compositor.render_strips()
+    return {segment.text.strip() for strip in strips for segment in strip if segment.style and segment.style.reverse}
+
+
+def test_what_keys_are_about_stands_out_without_colours(project: Mounted) -> None:
+    for name in ("one", "two"):
+        make(project, name, f"echo {name} > text")
+
+    async def walk(reader: Reader) -> None:
+        await reader.press("m")
+        await reader.until("into which branch?")
+        assert "main" in _reversed(reader)
+        await reader.press("j")
+        assert "two" in _reversed(reader)
+        assert "main" not in _reversed(reader)
+        await reader.press("escape", "c")
+        await reader.until("Commit everything of one?")
+        assert "[n] Cancel" in _reversed(reader)
+        await reader.press("left")
+        assert "[y] Commit" in _reversed(reader)
+
+    review(project, "one", walk)
+
+
+def test_the_answers_of_a_window_are_seen_on_a_tiny_terminal(project: Mounted) -> None:
+    make(project, "fix", "echo new > text")
+
+    async def walk(reader: Reader) -> None:
+        await reader.press("c")
+        await reader.until("[n] Cance")
+        await reader.press("escape", "j", "k", "m", "enter")
+        await reader.until("[n] Cance")
+
+    review(project, "fix", walk, (24, 7))

@@ -1,5 +1,6 @@
 """The command `review`, which shows branches on a terminal as pull requests are shown."""
 
+import codecs
 import importlib.util
 import os
 import sys
@@ -41,6 +42,12 @@ def review(branch: str | None, named: str | None) -> None:
         raise Failure(
             "the package textual is missing; the review needs it",
             "pip install 'agentfsd[review]', or uv tool install 'agentfsd[review]'",
+        )
+    stream = sys.__stderr__  # on which Textual draws
+    if stream is not None and codecs.lookup(stream.encoding).name != "utf-8":
+        raise Failure(
+            f"the locale's encoding is {stream.encoding}, and the review draws in UTF-8",
+            "on a terminal that shows UTF-8: LC_ALL=C.UTF-8 agentfsd review",
         )
     mount, daemon = _converse(named)
     with daemon:

@@ -9,14 +9,16 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Vertical
+from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, OptionList, Static
+from textual.widgets import Footer, Static
 from textual.widgets.option_list import Option
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.cli.picking import conflict_versions
 from agentfsd.cli.terminal_review import key_tables
+from agentfsd.cli.terminal_review.choice_list import ChoiceList
 from agentfsd.cli.terminal_review.conflict_blocks import MarkedText, Taken
 from agentfsd.cli.terminal_review.deed_flow import DeedFlow
 from agentfsd.cli.terminal_review.deeds import Deed, next_undo
@@ -52,15 +54,13 @@ class ConflictScreen(Screen[None]):
     """
 
     CSS = """
-    ConflictScreen OptionList { height: auto; max-height: 30%; border: none; padding: 0; background: ansi_default; }
-    ConflictScreen OptionList > .option-list--option-highlighted {
-        text-style: reverse; background: ansi_default; color: ansi_default; }
+    ConflictScreen ChoiceList { height: auto; max-height: 30%; }
     ConflictScreen #sides { height: 1fr; layout: vertical; }
     ConflictScreen #sides.wide { layout: horizontal; }
     ConflictScreen #sides > Vertical { width: 1fr; height: 1fr; }
     ConflictScreen .side { text-style: bold; height: 1; }
     """
-    AUTO_FOCUS: ClassVar[str] = "OptionList"
+    AUTO_FOCUS: ClassVar[str] = "ChoiceList"
     BINDINGS = [
         Binding("o", "block('ours')", "ours"),
         Binding("t", "block('theirs')", "theirs"),
@@ -98,7 +98,7 @@ class ConflictScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Build the screen."""
         yield HeadLine("reading ...")
-        yield OptionList()
+        yield ChoiceList()
         yield Static("", id="said")
         with Container(id="sides"):
             for side in _SIDES:
@@ -126,7 +126,7 @@ class ConflictScreen(Screen[None]):
         if not self.is_attached:
             return
         self._reply = reply
-        options = self.query_one(OptionList)
+        options = self.query_one(ChoiceList)
         at = min(self._at, max(0, len(reply.conflicts) - 1))
         options.clear_options()
         options.add_options([Option(self._label(conflict)) for conflict in reply.conflicts])
@@ -145,9 +145,9 @@ class ConflictScreen(Screen[None]):
             self._versions = self._text = None
             self._show()
 
-    def _label(self, conflict: wire.LeftOpenConflict) -> Text:
-        state = (conflict.decided or "undecided", "green" if conflict.decided else "red")
-        return Text.assemble(
+    def _label(self, conflict: wire.LeftOpenConflict) -> Content:
+        state = (conflict.decided or "undecided", "ansi_green" if conflict.decided else "ansi_red")
+        return Content.assemble(
             state, f"  {quoted(conflict.path_bytes) or '.'}  ", (f"{conflict.kind}: {printable(conflict.message)}", "dim")
         )
 
@@ -156,7 +156,7 @@ class ConflictScreen(Screen[None]):
         conflicts = self._reply.conflicts if self._reply is not None else []
         return conflicts[self._at] if self._at < len(conflicts) else None
 
-    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+    def on_option_list_option_highlighted(self, event: ChoiceList.OptionHighlighted) -> None:
         """Show another path."""
         if event.option_index != self._at:
             self._at, self._block_at = event.option_index, 0
@@ -240,7 +240,7 @@ class ConflictScreen(Screen[None]):
 
     def action_next_path(self, step: int) -> None:
         """Go to another path."""
-        options = self.query_one(OptionList)
+        options = self.query_one(ChoiceList)
         if options.option_count:
             options.highlighted = (self._at + step) % options.option_count
 

@@ -6,10 +6,12 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Label, OptionList, Static
+from textual.widgets import Button, Label, Static
 from textual.widgets.option_list import Option
 
+from agentfsd.cli.terminal_review.choice_list import ChoiceList
 from agentfsd.escape import printable
 
 
@@ -28,7 +30,8 @@ class Dialogue(ModalScreen[str]):
 
     DEFAULT_CSS = """
     Dialogue { align: center middle; background: transparent; }
-    Dialogue > Vertical { width: 90%; max-width: 100; height: auto; max-height: 90%; border: solid $primary; padding: 0 1; }
+    Dialogue > Vertical { width: 90%; max-width: 100; height: auto; max-height: 90%; border: solid $primary; padding: 0 1;
+        overflow-y: auto; scrollbar-size-vertical: 1; }
     Dialogue .title { text-style: bold; width: 100%; }
     Dialogue VerticalScroll { height: auto; max-height: 14; margin-top: 1; }
     Dialogue .answers { height: auto; margin-top: 1; }
@@ -83,7 +86,7 @@ class BranchChoice(ModalScreen[str]):
     DEFAULT_CSS = """
     BranchChoice { align: center middle; background: transparent; }
     BranchChoice > Vertical { width: 60; max-width: 90%; height: auto; max-height: 80%; border: solid $primary; padding: 0 1; }
-    BranchChoice OptionList { height: auto; max-height: 12; border: none; }
+    BranchChoice ChoiceList { height: auto; max-height: 12; }
     """
     BINDINGS = [
         Binding("escape,q", "none", "back", show=False),
@@ -99,9 +102,9 @@ class BranchChoice(ModalScreen[str]):
         """Build the window."""
         with Vertical():
             yield Label(Text(printable(self._heading)))
-            yield OptionList(*(Option(Text(printable(name))) for name in self._names))
+            yield ChoiceList(*(Option(Content(printable(name))) for name in self._names))
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+    def on_option_list_option_selected(self, event: ChoiceList.OptionSelected) -> None:
         """Return the chosen name."""
         self.dismiss(self._names[event.option_index])
 

@@ -17,10 +17,10 @@ from agentfsd.cli.terminal_review.reviewed_branch import FileUnderReview
 from agentfsd.control.status_text import plural
 
 _PLAIN, _BOLD, _DIM, _REVERSE = Style(), Style(bold=True), Style(dim=True), Style(bold=True, reverse=True)
-_HEAD, _NOTE, _MARK = Style(color="cyan"), Style(color="yellow"), Style(color="blue", bold=True)
+_HEAD, _NOTE, _MARK = Style(color="cyan"), Style(color="magenta"), Style(color="blue", bold=True)
 _SIGNS = {"+": Style(color="green"), "-": Style(color="red")}
 _TOKENS = {
-    "k": Style(bold=True), "c": Style(dim=True, italic=True), "s": Style(color="yellow"), "n": Style(color="cyan"),
+    "k": Style(bold=True), "c": Style(dim=True, italic=True), "s": Style(color="magenta"), "n": Style(color="cyan"),
     "f": Style(bold=True), "d": Style(color="magenta"), "b": Style(color="cyan"),
 }  # fmt: skip
 _WORDS, _COMMENT = Style(reverse=True), Style(italic=True)

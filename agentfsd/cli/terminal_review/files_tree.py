@@ -8,6 +8,7 @@ from textual.widgets.tree import TreeNode
 
 from agentfsd.cli.terminal_review.diff_view import box
 from agentfsd.cli.terminal_review.reviewed_branch import FileUnderReview
+from agentfsd.control.status_text import plural
 from agentfsd.escape import quoted
 
 _STATUS = {"A": "green", "D": "red", "R": "cyan"}
@@ -88,6 +89,6 @@ class FilesTree(Tree[int]):
         )  # fmt: skip
         if file.counts is not None and any(file.counts):
             label.append(f" +{file.counts[0]}", "green").append(f" -{file.counts[1]}", "red")
-        if any(not note.resolved_ns for note in file.noted):
-            label.append(" \u2709", "yellow")
+        notes = sum(not note.resolved_ns for note in file.noted)
+        label.append(f" {plural(notes, 'note')}" if notes else "", "magenta")
         return label.append(" viewed", "dim") if file.is_viewed else label

@@ -25,8 +25,8 @@ def note_rows(note: wire.BranchNote, width: int) -> list[NotedRow]:
     within = min(_MOST, max(_LEAST, width - _INDENT))
     rows = [(head(note), True), *((line, False) for line in wrapped(note.text, within))]
     for answer in note.answers:
-        rows.append((_said(answer.author, answer.created_ns), True))
-        rows += [(line, False) for line in wrapped(answer.text, within)]
+        rows.append((f"  {_said(answer.author, answer.created_ns)}", True))
+        rows += [(f"  {line}", False) for line in wrapped(answer.text, within - 2)]
     return [NotedRow(text, is_head, not note.resolved_ns) for text, is_head in rows]
 
 

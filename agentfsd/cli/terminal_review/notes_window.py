@@ -8,12 +8,14 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Input, Label, OptionList, Static
+from textual.widgets import Input, Label, Static
 from textual.widgets.option_list import Option
 
 from agentfs_client import wire
 from agentfsd.cli.output import note_lines
+from agentfsd.cli.terminal_review.choice_list import ChoiceList
 from agentfsd.cli.terminal_review.noted_rows import head, note_rows
 from agentfsd.escape import printable
 
@@ -40,9 +42,7 @@ class NotesWindow(ModalScreen[ChosenNote]):
     DEFAULT_CSS = """
     NotesWindow { align: center middle; background: transparent; }
     NotesWindow > Vertical { width: 96%; max-width: 110; height: auto; max-height: 92%; border: solid $primary; padding: 0 1; }
-    NotesWindow OptionList { height: auto; max-height: 100%; border: none; padding: 0; background: ansi_default; }
-    NotesWindow OptionList > .option-list--option-highlighted {
-        text-style: reverse; background: ansi_default; color: ansi_default; }
+    NotesWindow ChoiceList { height: auto; max-height: 100%; }
     """
     BINDINGS = [
         Binding("escape,q", "leave", show=False),
@@ -62,30 +62,29 @@ class NotesWindow(ModalScreen[ChosenNote]):
         with Vertical():
             yield Label(Text(printable(self._heading), style="bold"))
             yield Static(Text("Enter goes there, a answers, x resolves or reopens, w notes the branch, q back", style="dim"))
-            yield OptionList(*(Option(self._told(note)) for note in self._notes))
+            yield ChoiceList(*(Option(self._told(note)) for note in self._notes))
 
     def on_mount(self) -> None:
         """Begin at a note."""
         ids = [note.id for note in self._notes]
-        options = self.query_one(OptionList)
+        options = self.query_one(ChoiceList)
         options.highlighted = ids.index(self._first) if self._first in ids else 0 if ids else None
         options.focus()
 
-    def _told(self, note: wire.BranchNote) -> Text:
+    def _told(self, note: wire.BranchNote) -> Content:
         width = min(self.app.size.width * 96 // 100, 110) - _EDGES
         rows = note_rows(note, width)[1:]
-        text = Text(f"{printable(note_lines.place(note))}  {head(note)}\n", style="dim" if note.resolved_ns else "bold")
-        for row in rows:
-            text.append(f"  {row.text}\n", style="not bold dim" if row.is_head or note.resolved_ns else "not bold")
-        return text
+        about = f"{printable(note_lines.place(note))}  {head(note)}"
+        said = ((f"\n  {row.text}", "dim" if row.is_head or note.resolved_ns else "") for row in rows)
+        return Content.assemble((about, "dim" if note.resolved_ns else "bold"), *said, "\n")
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+    def on_option_list_option_selected(self, event: ChoiceList.OptionSelected) -> None:
         """Go to a note."""
         self.dismiss(ChosenNote("show", self._notes[event.option_index].id))
 
     def action_choose(self, verb: Literal["answer", "settle"]) -> None:
         """Do something with the note at the cursor."""
-        at = self.query_one(OptionList).highlighted
+        at = self.query_one(ChoiceList).highlighted
         if at is not None:
             self.dismiss(ChosenNote(verb, self._notes[at].id))
 
