@@ -1,7 +1,6 @@
 """The review of branches on a real mount: every key that changes something, and what stands in its way."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -447,18 +446,6 @@ def test_a_branch_that_is_made_again_under_its_name_is_not_touched(project: Moun
 
     review(project, "fix", walk)
     assert (project.lower / "text").read_text() == "".join(_LINES)
-
-
-def test_a_review_that_ends_while_the_daemon_answers_says_nothing(project: Mounted) -> None:
-    make(project, "fix", "seq 3000 > new")
-    for _ in range(5):
-
-        async def walk(reader: Reader) -> None:
-            for _ in range(20):
-                reader.branch.action_reread()
-
-        review(project, "fix", walk)
-    time.sleep(1)  # an exception in a thread fails the test
 
 
 def test_markup_and_long_names_are_shown_as_they_are(project: Mounted) -> None:

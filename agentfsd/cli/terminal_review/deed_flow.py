@@ -13,6 +13,7 @@ from agentfsd.web.review_outcome import Outcome
 _YES = {"commit": "Commit", "merge": "Merge", "take back": "Take back", "discard": "Discard", "undo": "Undo"}
 _SHOWN = 20  # conflicts that a window lists
 _PATHS = 6  # chosen files that a window names
+_SLOW_S = 0.7  # after which it is said that the daemon was asked
 _KEYS = "123456789"
 
 
@@ -37,7 +38,17 @@ class DeedFlow:
 
     def begin(self, deed: Deed) -> None:
         """Ask the daemon what it would do, and then the person."""
-        self._app.ask(lambda daemon: do(daemon, deed, is_dry=True), lambda found: self._ask(deed, found), self._fail)
+        slow = self._app.set_timer(_SLOW_S, lambda: self._app.notify(f"{deed.verb}: looking what it would do ...", timeout=2))
+
+        def found(outcome: Outcome) -> None:
+            slow.stop()
+            self._ask(deed, outcome)
+
+        def failed(trouble: Trouble) -> None:
+            slow.stop()
+            self._fail(trouble)
+
+        self._app.ask(lambda daemon: do(daemon, deed, is_dry=True), found, failed)
 
     def _ask(self, deed: Deed, outcome: Outcome) -> None:
         if outcome.is_nothing:
