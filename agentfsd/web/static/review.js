@@ -5,6 +5,8 @@ import { follow } from "./events.js";
 import { List } from "./list.js";
 import { run } from "./review_acts.js";
 import { amounts, card, drawBody, showCounts, showState } from "./review_card.js";
+import { HunkCursor } from "./review_keys.js";
+import { ViewedMarks } from "./viewed_marks.js";
 
 const TOGETHER = 20; // files that are loaded at once
 const IN_SIGHT = 5; // files that are loaded first
@@ -24,24 +26,15 @@ const search = document.getElementById("search");
 const layout = document.getElementById("layout");
 const { branch, name, since } = box.dataset;
 const writable = box.dataset.writable !== undefined;
-const VIEWED = `viewed ${branch}`; // by key of a file: the version that was viewed
+const marks = new ViewedMarks(branch);
 let files = [];
 let found = [];
 let counts = {};
 let unified = localStorage.getItem("layout") === "unified";
 let quietUntil = 0; // until then, what happens in the branch is what this page did
 let isCounted = false;
-let at = null; // the hunk that the keys have reached
 
-// -- what has been viewed, in the browser's memory
-
-let viewed = JSON.parse(localStorage.getItem(VIEWED) ?? "{}");
-
-function remember(file) {
-  if (file.isViewed && file.data) viewed[file.change.key] = file.data.version;
-  else delete viewed[file.change.key];
-  localStorage.setItem(VIEWED, JSON.stringify(viewed));
-}
+// -- what is said of all files
 
 function tell() {
   const count = files.filter((file) => file.isViewed).length;
@@ -112,9 +105,9 @@ function filled(file, data) {
   const isFirst = !file.data;
   file.data = data;
   near.unobserve(file.card);
-  if (isFirst && file.isViewed && viewed[file.change.key] !== data.version) {
+  if (isFirst && file.isViewed && !marks.isOf(file)) {
     Object.assign(file, { isViewed: false, isFolded: false, isChanged: true });
-    remember(file);
+    marks.keep(file);
     tell();
   }
   drawBody(file, page);
@@ -164,7 +157,7 @@ const page = {
   view(file, isViewed) {
     if (!file.data) return load([file]).then(() => page.view(file, isViewed));
     Object.assign(file, { isViewed, isFolded: isViewed, isChanged: false });
-    remember(file);
+    marks.keep(file);
     showState(file);
     tell();
   },
@@ -208,61 +201,10 @@ async function show(file) {
   file.card.scrollIntoView({ block: "start" });
   await load([file]);
   file.card.scrollIntoView({ block: "start" });
-  point(file.card.querySelector(".hunk"), false);
+  cursor.point(file.card.querySelector(".hunk"), false);
 }
 
-// -- keys
-
-function point(hunk, isSeen = true) {
-  at?.classList.remove("at");
-  at = hunk;
-  if (!hunk) return;
-  hunk.classList.add("at");
-  if (isSeen) hunk.scrollIntoView({ block: "start" });
-  const index = found.findIndex((file) => file.card === hunk.closest(".file-card"));
-  if (index >= 0) {
-    list.chosen = index;
-    list.go(index);
-  }
-}
-
-const here = () => files.findIndex((file) => file.card === at?.closest(".file-card"));
-
-// The next or previous hunk, in the next file that is not folded if this one has no more.
-async function leap(step) {
-  build(files.length);
-  const index = here();
-  if (index >= 0 && at.isConnected && !files[index].isFolded) {
-    const hunks = [...at.closest(".file-card").querySelectorAll(".hunk")];
-    const to = hunks[hunks.indexOf(at) + step];
-    if (to) return point(to);
-  }
-  for (let next = index < 0 ? 0 : index + step; next >= 0 && next < files.length; next += step) {
-    const file = files[next];
-    await load([file]);
-    if (file.isFolded) continue;
-    const hunks = [...file.card.querySelectorAll(".hunk")];
-    if (hunks.length) return point(hunks.at(step > 0 ? 0 : -1));
-  }
-}
-
-function turn(step) {
-  const index = here();
-  const to = files[index < 0 ? 0 : index + step];
-  if (to) show(to);
-}
-
-document.addEventListener("keydown", (event) => {
-  if (event.defaultPrevented || event.target.matches("input[type=search], select") || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const file = files[here()];
-  if (event.key === "j" || event.key === "k") leap(event.key === "j" ? 1 : -1);
-  else if (event.key === "n" || event.key === "p") turn(event.key === "n" ? 1 : -1);
-  else if (event.key === "v" && file) {
-    page.view(file, !file.isViewed);
-    if (file.isViewed) leap(1);
-  } else if (event.key === "x" && at?.querySelector("input.pick")) at.querySelector("input.pick").click();
-  else if (event.key === "c" && writable) commit();
-});
+const cursor = new HunkCursor({ files: () => files, found: () => found, list, load, show, view: (file) => page.view(file, !file.isViewed), commit: () => writable && commit(), buildAll: () => build(files.length) });
 
 // -- what becomes of it
 
@@ -362,10 +304,10 @@ async function start() {
   }
   near.disconnect();
   waiting.clear();
-  at = null;
+  cursor.at = null;
   counts = {};
   git.replaceChildren(...said.git.map((sentence) => el("div", {}, sentence)));
-  files = worthwhile(said.changes).map((change) => ({ change, data: null, chosen: new Set(), isViewed: change.key in viewed, isFolded: change.key in viewed, isChanged: false, loading: null }));
+  files = worthwhile(said.changes).map((change) => ({ change, data: null, chosen: new Set(), isViewed: marks.has(change), isFolded: marks.has(change), isChanged: false, loading: null }));
   cards.replaceChildren(...(files.length ? [] : [nothing()]));
   document.body.classList.toggle("without", !files.length);
   built = 0;
