@@ -17,12 +17,11 @@ from agentfs_client.errors import AgentFSError
 from agentfs_files.remote_files import RemoteFiles
 from agentfsd.web.diff_rows import WHOLE_FILE, change_rows, file_diff
 from agentfsd.web.display_text import in_repository, key, plural, visible
-from agentfsd.web.overlay_model import LiveOverlay
+from agentfsd.web.overlay_model import MAX_COUNTED, LiveOverlay
 from agentfsd.web.page_rendering import Pages, answer, in_words
 from agentfsd.web.query_params import QueryParams
 
 MAX_TOGETHER = 50  # changed files of a directory that are shown at once
-MAX_COUNTED = 2_000  # with more changed files, their lines are not counted
 _LOOK_EVERY_S = 0.5  # between looks whether the server ends
 _QUIET_S = 15.0  # after this time without an event, send a line, which fails if the browser has gone
 
@@ -41,7 +40,6 @@ class ReadRoutes:
             Route("/compare", self.compare),
             Route("/history", self.history),
             Route("/live", self.live),
-            Route("/api/amounts", self.amounts),
             Route("/api/changed", self.changed),
             Route("/api/changes", self.changes),
             Route("/api/counts", self.counts),
@@ -98,12 +96,8 @@ class ReadRoutes:
             "live.html", request, branch=QueryParams(request).text("branch", ""), branches=self._overlay.refs()[0]
         )
 
-    def amounts(self, request: Request) -> Response:
-        """Answer with the number of changes of every branch, by name."""
-        return answer(self._overlay.amounts())
-
     def changed(self, request: Request) -> Response:
-        """Answer with the number of changes of a branch, and the time of the last one."""
+        """Answer with the number of changes and lines of a branch, and the time of the last one."""
         params = QueryParams(request)
         return answer(self._overlay.changed(params.text("ref")))
 

@@ -43,6 +43,17 @@ export function plural(count, noun) {
   return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+// How long ago a time is, in the words of the server.
+export function ago(ms) {
+  let amount = Math.max(0, Math.floor((Date.now() - ms) / 1000));
+  if (amount < 10) return "just now";
+  for (const [step, noun] of [[60, "second"], [60, "minute"], [24, "hour"], [365, "day"]]) {
+    if (amount < step) return `${plural(amount, noun)} ago`;
+    amount = Math.floor(amount / step);
+  }
+  return `${plural(amount, "year")} ago`;
+}
+
 // A line of code: parts of [colour, text]; an asterisk marks parts that differ within the line.
 export function codeInto(parent, parts) {
   for (const [colour, text] of parts) {
