@@ -179,6 +179,24 @@ def _row(gone: list[Line], came: list[Line], left: int | None, right: int | None
     return Row(old=old + left, new=new + right, was=was, now=now)
 
 
+def marked_against(base: list[Line], side: list[Line]) -> list[Line]:
+    """Mark in the lines of *side* what differs from the lines of *base*."""
+    made: list[Line] = []
+    texts = list(map(text_of, base))
+    for left, right in align(texts, list(map(text_of, side))):
+        if right is None:
+            continue
+        text = text_of(side[right])
+        if left is None or not _is_similar(texts[left], text):
+            made.append(marked(side[right], 0, len(text)))
+        elif texts[left] == text:
+            made.append(side[right])
+        else:
+            before, after = _shared(texts[left], text)
+            made.append(marked(side[right], before, len(text) - after))
+    return made
+
+
 def _decoded(text: str) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 

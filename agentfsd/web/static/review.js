@@ -36,6 +36,8 @@ let isCounted = false;
 
 // -- what is said of all files
 
+const isMerging = () => document.body.classList.contains("merging"); // it can be neither committed nor merged until that is finished
+
 function tell() {
   const count = files.filter((file) => file.isViewed).length;
   document.getElementById("viewed").textContent = files.length ? `${count.toLocaleString("en")} of ${files.length.toLocaleString("en")} viewed` : "";
@@ -48,7 +50,7 @@ function tell() {
   const merge = document.getElementById("merge");
   if (merge) merge.textContent = hunks ? `Merge ${some} into…` : "Merge all into…";
   document.getElementById("take-back").disabled = !hunks;
-  for (const id of ["commit", "merge"]) if (document.getElementById(id)) document.getElementById(id).disabled = !files.length && !git.childElementCount;
+  for (const id of ["commit", "merge"]) if (document.getElementById(id)) document.getElementById(id).disabled = isMerging() || (!files.length && !git.childElementCount);
 }
 
 // -- loading
@@ -223,7 +225,10 @@ function amount() {
 function did(outcome) {
   done.hidden = false;
   done.querySelector("span").textContent = outcome.said.join(" ");
-  done.querySelector("a").hidden = !outcome.undoable;
+  done.querySelector(".undo").hidden = !outcome.undoable;
+  const on = done.querySelector(".on");
+  on.hidden = !outcome.link;
+  if (outcome.link) [on.href, on.textContent] = outcome.link;
   for (const file of files) file.chosen.clear();
   again();
 }
@@ -336,8 +341,11 @@ async function count() {
 }
 
 document.getElementById("again").addEventListener("click", again);
+document.addEventListener("merge-state", tell);
+document.addEventListener("decided", again);
 follow(name, {
   happened(event) {
+    document.dispatchEvent(new CustomEvent("branch-event", { detail: event }));
     if (performance.now() > quietUntil && ["created", "modified", "deleted", "renamed", "attributes", "restore", "merge"].includes(event.kind)) moved.hidden = false;
   },
 });
