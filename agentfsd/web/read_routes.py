@@ -17,6 +17,7 @@ from agentfs_client.errors import AgentFSError
 from agentfs_files.remote_files import RemoteFiles
 from agentfsd.web.diff_rows import WHOLE_FILE, change_rows, file_diff
 from agentfsd.web.display_text import in_repository, key, plural, visible
+from agentfsd.web.file_routes import MAX_IMAGE_BYTES, picture
 from agentfsd.web.overlay_model import MAX_COUNTED, LiveOverlay
 from agentfsd.web.page_rendering import Pages, answer, in_words
 from agentfsd.web.query_params import QueryParams
@@ -45,6 +46,7 @@ class ReadRoutes:
             Route("/api/counts", self.counts),
             Route("/api/diff", self.diff),
             Route("/api/events", self.events),
+            Route("/api/lower-image", self.lower_image),
         ]
 
     def branches(self, request: Request) -> Response:
@@ -127,6 +129,21 @@ class ReadRoutes:
             patches = client.patches(b, a, [path], context_lines=lines)
         exact = [patch for patch in patches if _path(patch) == path]
         return answer([file_diff(patch) for patch in exact or patches])
+
+    def lower_image(self, request: Request) -> Response:
+        """Serve a picture as the real directory has it: from a branch that shows the real directory there.
+
+        Raises:
+            ValueError: It is no picture, or every branch has changed it.
+        """
+        path = QueryParams(request).path()
+        with self._overlay.client() as client:
+            names = [branch.name for branch in client.list_branches(count=False)]
+            same = next((name for name in names if not client.diff(name, None, [path])), None)
+        if same is None:
+            raise ValueError("every branch has changed it")
+        with self._overlay.tree(same) as tree, tree.open(path) as content:
+            return picture(content.read(0, content.size) if content.size <= MAX_IMAGE_BYTES else b"")
 
     async def events(self, request: Request) -> Response:
         """Send the events of branches as server-sent events."""

@@ -1,11 +1,12 @@
 // The page that reviews a branch: all its files one after another. Their lines are loaded when they come near the window.
 
-import { address, ask, el, isNarrow, mark, plural, refusal } from "./dom.js";
+import { address, ask, el, isNarrow, plural, refusal } from "./dom.js";
 import { follow } from "./events.js";
 import { List } from "./list.js";
 import { run } from "./review_acts.js";
 import { amounts, card, drawBody, showCounts, showState } from "./review_card.js";
 import { HunkCursor } from "./review_keys.js";
+import { ReviewTree, inTreeOrder } from "./review_tree.js";
 import { ViewedMarks } from "./viewed_marks.js";
 
 const TOGETHER = 20; // files that are loaded at once
@@ -41,7 +42,7 @@ const isMerging = () => document.body.classList.contains("merging"); // it can b
 function tell() {
   const count = files.filter((file) => file.isViewed).length;
   document.getElementById("viewed").textContent = files.length ? `${count.toLocaleString("en")} of ${files.length.toLocaleString("en")} viewed` : "";
-  list.renew(found.length);
+  renewTree();
   if (!writable) return;
   const hunks = files.reduce((total, file) => total + file.chosen.size, 0);
   const some = plural(hunks, "hunk");
@@ -181,21 +182,42 @@ const page = {
 
 // -- the list at the side
 
-function row(index) {
-  const { change, isViewed, chosen } = found[index];
-  const cut = change.path.lastIndexOf("/") + 1;
-  const label = el("span", { class: "label", title: change.path }, el("span", { class: "name" }, change.path.slice(cut)), el("span", { class: "dir" }, change.was ? `  ← ${change.was}` : "", cut ? `  ${change.path.slice(0, cut - 1)}` : ""));
-  const extra = el("span", { class: "extra" }, chosen.size ? el("span", { class: "picked-count", title: `${plural(chosen.size, "hunk")} chosen` }, "●") : "", ...amounts(...(counts[change.key] ?? [])));
-  return el("div", { class: `${change.status === "D" ? "gone" : ""} ${isViewed ? "seen" : ""}` }, mark(change.status), label, extra);
+const tree = new ReviewTree({ counts: (key) => counts[key] });
+const list = new List(document.getElementById("list"), { role: "treeitem", draw: (index) => tree.draw(index), open: take, key: arrow });
+
+function take(index) {
+  if (!tree.turn(index)) return show(tree.rows[index].file);
+  renewTree();
 }
 
-const list = new List(document.getElementById("list"), { role: "option", draw: row, open: (index) => show(found[index]) });
+function arrow(event, index) {
+  if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return false;
+  if (tree.turn(index, event.key === "ArrowRight")) renewTree();
+  return true;
+}
+
+function renewTree() {
+  tree.renew(found);
+  list.box.parentElement.style.setProperty("--files", tree.rows.length);
+  list.renew(tree.rows.length);
+}
 
 function filter() {
   const wanted = search.value.toLowerCase();
   found = wanted ? files.filter(({ change }) => `${change.path}\n${change.was ?? ""}`.toLowerCase().includes(wanted)) : files;
-  list.box.parentElement.style.setProperty("--files", found.length);
-  list.renew(found.length);
+  renewTree();
+}
+
+// Mark a file in the tree, and open the directories above it.
+function reveal(file) {
+  if (tree.indexOf(file) < 0 && found.includes(file)) {
+    tree.reveal(file);
+    renewTree();
+  }
+  const index = tree.indexOf(file);
+  if (index < 0) return;
+  list.chosen = index;
+  list.go(index);
 }
 
 async function show(file) {
@@ -206,7 +228,7 @@ async function show(file) {
   cursor.point(file.card.querySelector(".hunk"), false);
 }
 
-const cursor = new HunkCursor({ files: () => files, found: () => found, list, load, show, view: (file) => page.view(file, !file.isViewed), commit: () => writable && commit(), buildAll: () => build(files.length) });
+const cursor = new HunkCursor({ files: () => files, reveal, load, show, view: (file) => page.view(file, !file.isViewed), commit: () => writable && commit(), buildAll: () => build(files.length) });
 
 // -- what becomes of it
 
@@ -312,7 +334,7 @@ async function start() {
   cursor.at = null;
   counts = {};
   git.replaceChildren(...said.git.map((sentence) => el("div", {}, sentence)));
-  files = worthwhile(said.changes).map((change) => ({ change, data: null, chosen: new Set(), isViewed: marks.has(change), isFolded: marks.has(change), isChanged: false, loading: null }));
+  files = inTreeOrder(worthwhile(said.changes).map((change) => ({ change, data: null, chosen: new Set(), isViewed: marks.has(change), isFolded: marks.has(change), isChanged: false, loading: null })));
   cards.replaceChildren(...(files.length ? [] : [nothing()]));
   document.body.classList.toggle("without", !files.length);
   built = 0;
@@ -337,7 +359,7 @@ async function count() {
   const lines = [0, 1].map((side) => Object.values(counts).reduce((total, each) => total + Math.max(0, each[side]), 0));
   sum.append(" ", ...amounts(...lines).flatMap((each) => [each, " "]));
   files.forEach(estimate);
-  list.renew(found.length);
+  renewTree();
 }
 
 document.getElementById("again").addEventListener("click", again);

@@ -1,7 +1,7 @@
 // The keys of the page that reviews a branch: a cursor on a hunk, which moves through all files, and what is done at it.
 
 export class HunkCursor {
-  // page: { files(), found(), list, load(files), show(file), view(file), commit(), buildAll() }.
+  // page: { files(), reveal(file), load(files), show(file), view(file), commit(), buildAll() }.
   constructor(page) {
     this.page = page;
     this.at = null;
@@ -14,11 +14,7 @@ export class HunkCursor {
     if (!hunk) return;
     hunk.classList.add("at");
     if (isSeen) hunk.scrollIntoView({ block: "start" });
-    const index = this.page.found().findIndex((file) => file.card === hunk.closest(".file-card"));
-    if (index >= 0) {
-      this.page.list.chosen = index;
-      this.page.list.go(index);
-    }
+    this.page.reveal(this.page.files()[this.here]);
   }
 
   get here() {
