@@ -77,7 +77,7 @@ def board(client: ControlClient) -> list[BoardRow]:
     rows = [
         BoardRow(
             branch, branch.base if branch.base in refs else "", _workers(branch, workers[branch.name]),
-            activity[branch.name].last_path if branch.name in activity else "", _last_run(runs.get(branch.id), branch),
+            activity[branch.name].last_path if branch.name in activity else "", last_run(runs.get(branch.id), branch),
             shared.get(branch.name, []), [in_repository(one.path_bytes, one.sentence) for one in branch.repositories],
         )
         for branch in branches
@@ -90,7 +90,8 @@ def _rank(row: BoardRow) -> tuple[bool, bool, int]:
     return branch.processes == 0, branch.name == "main", -max(branch.changed_ns, branch.created_ns)
 
 
-def _last_run(run: wire.RecordedRun | None, branch: wire.Branch) -> LastRun | None:
+def last_run(run: wire.RecordedRun | None, branch: wire.Branch) -> LastRun | None:
+    """Describe the command that was run last in a branch."""
     if run is None:
         return None
     is_stale = branch.changed_ns > run.ended_ns + _SLACK_NS

@@ -17,6 +17,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotFoundError
 from agentfsd.domain_errors import invalid, not_found
 from agentfsd.review.hunks import Picks
+from agentfsd.web.branch_board import last_run
 from agentfsd.web.diff_rows import change_rows, in_words
 from agentfsd.web.display_text import in_repository, key, visible
 from agentfsd.web.overlay_model import LiveOverlay
@@ -57,12 +58,14 @@ class ReviewRoutes:
         with self._overlay.client() as client:
             branches = client.list_branches(count=False)
             refs = {each.name for each in branches} | {snapshot.name for snapshot in client.list_snapshots()}
-        branch = next((each for each in branches if ref in (each.name, each.id)), None)
-        if branch is None:
-            raise not_found("branch", ref, "it was deleted, or never there; the first page lists those there are")
+            branch = next((each for each in branches if ref in (each.name, each.id)), None)
+            if branch is None:
+                raise not_found("branch", ref, "it was deleted, or never there; the first page lists those there are")
+            runs = client.list_runs(branch.id)
         others = [(each.name, each.id) for each in branches if each.id != branch.id]
         since = branch.base if branch.base in refs else ""
-        return self._pages.page("review.html", request, branch=branch, others=others, since=since)
+        run = last_run(runs[-1] if runs else None, branch)
+        return self._pages.page("review.html", request, branch=branch, others=others, since=since, run=run)
 
     def changes(self, request: Request) -> Response:
         """Answer with the list of what the branch changed since it was made, and the commits that were made with git."""

@@ -108,7 +108,7 @@ export class ConflictCard {
       return el("label", { class: "tick-label" }, input, ` ${words}`);
     };
     const around = (lines) => (lines.length ? el("div", { class: "around" }, ...lines.map((line) => lineOf(line))) : "");
-    const column = (side) => el("section", { class: `column ${side}`, "aria-label": this.names[side] }, el("header", {}, el("strong", {}, this.names[side]), side !== "base" && this.page.isWritable ? radio(side, side === "ours" ? "Take ours" : "Take theirs") : ""), el("div", { class: "lines" }, ...(clash[side] === null ? [el("p", { class: "muted" }, "not known")] : clash[side].length ? clash[side].map((line) => lineOf(line)) : [el("p", { class: "muted" }, "no lines")])));
+    const column = (side) => el("div", { class: `column ${side}`, role: "group", "aria-label": this.names[side] }, el("header", {}, el("strong", {}, this.names[side]), side !== "base" && this.page.isWritable ? radio(side, side === "ours" ? "Take ours" : "Take theirs") : ""), el("div", { class: "lines" }, ...(clash[side] === null ? [el("p", { class: "muted" }, "not known")] : clash[side].length ? clash[side].map((line) => lineOf(line)) : [el("p", { class: "muted" }, "no lines")])));
     const more = this.page.isWritable ? el("div", { class: "more" }, radio("both", "Take both, ours first"), clash.text === null ? "" : radio("text", "Edit")) : "";
     const made = el("fieldset", { class: "clash", "data-n": index }, el("legend", {}, `Line ${clash.line}`), around(clash.before), el("div", { class: "columns" }, column("base"), column("ours"), column("theirs")), around(clash.after), more);
     if (this.choices[index]?.[0] === "text") made.append(this.textOf(index));
@@ -128,7 +128,7 @@ export class ConflictCard {
       const version = versions[side];
       const picture = isPicture && version.is_file ? el("img", { src: address("/api/conflicts/image", { branch: this.page.branch, side, path: this.conflict.key }), alt: `${this.conflict.path}, ${this.names[side]}` }) : "";
       if (picture) picture.addEventListener("error", () => picture.replaceWith(el("p", { class: "muted" }, "This cannot be shown as a picture.")));
-      return el("section", { class: `column ${side}`, "aria-label": this.names[side] }, el("header", {}, el("strong", {}, this.names[side])), el("p", { class: "muted what" }, version.what), picture, version.lines && !isPicture ? el("div", { class: "lines", tabindex: "0" }, ...version.lines.map((line) => lineOf(line))) : "");
+      return el("div", { class: `column ${side}`, role: "group", "aria-label": this.names[side] }, el("header", {}, el("strong", {}, this.names[side])), el("p", { class: "muted what" }, version.what), picture, version.lines && !isPicture ? el("div", { class: "lines", tabindex: "0" }, ...version.lines.map((line) => lineOf(line))) : "");
     };
     return el("div", { class: "columns" }, column("base"), column("ours"), column("theirs"));
   }
