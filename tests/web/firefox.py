@@ -19,6 +19,7 @@ _KEYS = {"Enter": "\ue007", "Escape": "\ue00c", "ArrowDown": "\ue015", "ArrowUp"
 _SETTINGS = {
     "browser.shell.checkDefaultBrowser": False, "datareporting.policy.dataSubmissionEnabled": False, "app.update.enabled": False,
     "network.captive-portal-service.enabled": False, "network.connectivity-service.enabled": False,
+    "focusmanager.testmode": True,  # or its window has no focus, and Enter presses no button
 }  # fmt: skip
 
 
@@ -53,7 +54,8 @@ class Firefox(Page):
         try:
             self._socket = connect(f"{self._address()}/session", max_size=None, open_timeout=_START_S)
             self.call("session.new", capabilities={})
-            self._context = self.call("browsingContext.getTree")["contexts"][0]["context"]
+            self._context = self.call("browsingContext.create", type="tab")["context"]
+            self.call("browsingContext.activate", context=self._context)
             self.call("session.subscribe", events=["log.entryAdded", "network.responseCompleted"])
         except BaseException:
             self._end()

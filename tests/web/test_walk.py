@@ -31,7 +31,8 @@ def mounted(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
     lower.mkdir()
     (lower / "text").write_text(changed())
     found = make_mount(lower)
-    found.run("team", "sh", "-c", "echo team > of-team", new=True, view="pid")
+    found.cli("branch create", "team")
+    (found.subtree("team") / "of-team").write_text("team\n")
     for agent in range(1, 11):
         name = f"agent-{agent}"
         found.cli("branch create", name, "--from", "team" if agent == 9 else "main")
