@@ -85,6 +85,13 @@ def board(client: ControlClient) -> list[BoardRow]:
     return sorted(rows, key=_rank)
 
 
+def pulse(client: ControlClient) -> str:
+    """Return another text as soon as other processes work in branches, or another run has ended: no event tells of either."""
+    bound = sorted((binding.branch, binding.pid) for binding in client.bindings())
+    runs = client.list_runs()
+    return f"{hash(tuple(bound)):x} {runs[-1].id if runs else 0} {len(runs)}"
+
+
 def _rank(row: BoardRow) -> tuple[bool, bool, int]:
     branch = row.branch
     return branch.processes == 0, branch.name == "main", -max(branch.changed_ns, branch.created_ns)

@@ -14,7 +14,7 @@ from agentfs_client.errors import AgentFSError
 from agentfs_client.locate import Mount
 from agentfs_files.filesystem.virtual_paths import parent_of
 from agentfs_files.remote_files import RemoteFiles
-from agentfsd.web.branch_board import BoardRow, board
+from agentfsd.web.branch_board import BoardRow, board, pulse
 from agentfsd.web.cancel_on_disconnect import CURRENT
 from agentfsd.web.diff_rows import summary
 from agentfsd.web.display_text import ago
@@ -79,10 +79,15 @@ class LiveOverlay:
 
     # -- the first page
 
-    def branches(self) -> list[BoardRow]:
-        """Describe the branches for the first page."""
+    def branches(self) -> tuple[str, list[BoardRow]]:
+        """Describe the branches for the first page, after its pulse: see pulse()."""
         with self.client() as client:
-            return board(client)
+            return pulse(client), board(client)
+
+    def pulse(self) -> str:
+        """Return another text as soon as the first page has to be asked for again, although there was no event."""
+        with self.client() as client:
+            return pulse(client)
 
     def changed(self, ref: str) -> Changed:
         """Count the changes of a branch and their lines, and find the time of the last one."""

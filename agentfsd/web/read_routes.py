@@ -13,7 +13,7 @@ from starlette.routing import Route
 from agentfs_client import wire
 from agentfs_client.async_control import AsyncControlClient
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import AgentFSError
+from agentfs_client.errors import AgentFSError, NotFoundError
 from agentfs_files.remote_files import RemoteFiles
 from agentfsd.web.diff_rows import WHOLE_FILE, change_rows, file_diff
 from agentfsd.web.display_text import in_repository, key, plural, visible
@@ -41,6 +41,7 @@ class ReadRoutes:
             Route("/compare", self.compare),
             Route("/history", self.history),
             Route("/live", self.live),
+            Route("/api/pulse", self.pulse),
             Route("/api/changed", self.changed),
             Route("/api/changes", self.changes),
             Route("/api/counts", self.counts),
@@ -51,7 +52,8 @@ class ReadRoutes:
 
     def branches(self, request: Request) -> Response:
         """Show the branches and the processes in them."""
-        return self._pages.page("branches.html", request, rows=self._overlay.branches())
+        pulse, rows = self._overlay.branches()
+        return self._pages.page("branches.html", request, rows=rows, pulse=pulse)
 
     def files(self, request: Request) -> Response:
         """Show the files of a branch or snapshot."""
@@ -97,6 +99,10 @@ class ReadRoutes:
         return self._pages.page(
             "live.html", request, branch=QueryParams(request).text("branch", ""), branches=self._overlay.refs()[0]
         )
+
+    def pulse(self, request: Request) -> Response:
+        """Answer with a text that is another one when processes or runs have come or gone. It costs a millisecond."""
+        return answer({"pulse": self._overlay.pulse()})
 
     def changed(self, request: Request) -> Response:
         """Answer with the number of changes and lines of a branch, and the time of the last one."""
@@ -154,7 +160,7 @@ class ReadRoutes:
     async def _stream(self, socket: str | None, branch: str | None) -> AsyncIterator[bytes]:
         """Send the branch's events; the last one, ``gone``, says why no more follow."""
         if socket is None:
-            yield _gone("The daemon sends events over its socket only, which cannot be reached from here.")
+            yield _gone("The daemon sends events over its socket only, which cannot be reached from here.", is_final=True)
             return
         try:
             async with await AsyncControlClient.connect(socket) as daemon, daemon.events(branch) as events:
@@ -168,7 +174,7 @@ class ReadRoutes:
                         quiet_s = 0.0
                         yield b"data: " + msgspec.json.encode(_told(event)) + b"\n\n"
                     elif not waiting.cancelled_caught:
-                        yield _gone("The branch was deleted.")
+                        yield _gone("The branch was deleted.", is_final=True)
                         return
                     elif (quiet_s := quiet_s + _LOOK_EVERY_S) >= _QUIET_S:
                         quiet_s = 0.0
@@ -176,7 +182,7 @@ class ReadRoutes:
             yield _gone("`agentfsd ui` was ended.")
         except AgentFSError as exc:
             _, message, hint = in_words(exc)
-            yield _gone(f"{message} {hint}".strip())
+            yield _gone(f"{message} {hint}".strip(), is_final=isinstance(exc, NotFoundError))
 
 
 def _most_telling(branches: list[wire.Branch]) -> str:
@@ -195,8 +201,9 @@ def _path(patch: wire.FilePatch) -> str:
     return patch.path_bytes.decode("utf-8", "surrogateescape")
 
 
-def _gone(sentence: str) -> bytes:
-    return b"event: gone\ndata: " + msgspec.json.encode({"error": sentence}) + b"\n\n"
+def _gone(sentence: str, *, is_final: bool = False) -> bytes:
+    """Say that no more events follow. *is_final*: it makes no sense to ask again."""
+    return b"event: gone\ndata: " + msgspec.json.encode({"error": sentence, "final": is_final}) + b"\n\n"
 
 
 def _told(event: wire.Event) -> dict[str, object]:

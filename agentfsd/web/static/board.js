@@ -72,6 +72,7 @@ async function renew() {
   const chosen = new Set([...table.querySelectorAll("input:checked")].map((input) => input.value));
   const focused = document.activeElement?.closest?.("tr")?.dataset.branch;
   const place = focused && [...rowOf(focused).querySelectorAll("a, input")].indexOf(document.activeElement);
+  table.parentElement.dataset.pulse = page.querySelector("table.branches").dataset.pulse;
   table.replaceChildren(...page.querySelector("table.branches tbody").rows);
   for (const row of table.rows) {
     row.querySelector("input").checked = chosen.has(row.dataset.branch);
@@ -111,6 +112,11 @@ setInterval(() => {
   for (const each of table.querySelectorAll("time[data-ms]")) each.textContent = ago(Number(each.dataset.ms));
   count();
 }, 5_000);
-setInterval(() => document.hidden || soon(), 60_000); // processes can end, and runs be recorded, without an event
+
+setInterval(async () => {
+  if (document.hidden) return;
+  const found = await ask("/api/pulse").catch(() => null);
+  if (found && found.pulse !== table.parentElement.dataset.pulse) soon();
+}, 2_000); // no event says that a process has ended, or a run was recorded
 order.apply();
 count();

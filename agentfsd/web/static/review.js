@@ -307,6 +307,11 @@ function nothing() {
   return el("section", { class: "empty" }, el("h2", {}, "Nothing to review"), el("p", {}, `${name} has no changes${git.childElementCount ? " outside git's own files" : ""}. What an agent changes in it appears here.`), el("a", { class: "button", href: "/" }, "Branches"));
 }
 
+function note(sentence) {
+  moved.querySelector("span").textContent = sentence;
+  moved.hidden = false;
+}
+
 async function again() {
   const place = scrollY;
   moved.hidden = true;
@@ -368,7 +373,8 @@ document.addEventListener("decided", again);
 follow(name, {
   happened(event) {
     document.dispatchEvent(new CustomEvent("branch-event", { detail: event }));
-    if (performance.now() > quietUntil && ["created", "modified", "deleted", "renamed", "attributes", "restore", "merge"].includes(event.kind)) moved.hidden = false;
+    if (performance.now() > quietUntil && ["created", "modified", "deleted", "renamed", "attributes", "restore", "merge"].includes(event.kind)) note("The branch has changed since this page was loaded.");
   },
+  gone: (sentence) => sentence.startsWith("The branch was deleted") && note(sentence),
 });
 start();
