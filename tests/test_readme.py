@@ -1,6 +1,7 @@
 """Every command of the README and the how-to pages, each section on a machine of its own, which nothing outlives."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -191,9 +192,11 @@ def test_measurements_that_are_named_are_there() -> None:
     """They take their time: what is asked here is what they would measure."""
     lines = set(re.findall(r"^    scripts/bench(?: .*\\\n.*|.*)$", "\n".join(PAGES), re.MULTILINE))
     assert len(lines) > 5
+    subprocess.run([ROOT / "scripts/bench", "--list"], stdout=subprocess.DEVNULL, check=True)
+    program, environment = [BIN / "python", "-m", "benchmark"], os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
     for line in lines:
         arguments = shlex.split(line.partition("#")[0].replace("\\\n", " "))[1:]
-        done = subprocess.run([ROOT / "scripts/bench", *arguments, "--list"], capture_output=True, text=True, check=False)
+        done = subprocess.run([*program, *arguments, "--list"], capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
         assert "target bare" in done.stdout
 

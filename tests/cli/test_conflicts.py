@@ -369,15 +369,15 @@ def test_odd_names_and_paths_that_are_renamed_or_deleted_later(make_mount: Calla
 
 
 def test_processes_of_the_target_write_on_while_conflicts_are_settled(project: Mounted) -> None:
-    script = "exec 3>>log; n=0; while [ $n -lt 400 ]; do n=$((n+1)); echo $n >&3; echo $n > count; sleep 0.01; done"
+    script = "exec 3>>log; n=0; while [ $n -lt 200 ]; do n=$((n+1)); echo $n >&3; echo $n > count; sleep 0.01; done"
     writer = project.start("main", "sh", "-ec", script)
     leave(project)
     for how in ("ours", "theirs", "ours"):
         project.cli("resolve", "-b", "main", ".", f"--{how}")
     project.cli("merge", "--continue", "main")
     assert writer.wait(60) == 0
-    assert (project.path / "log").read_text().split() == [str(number) for number in range(1, 401)]
-    assert (project.path / "count").read_text() == "400\n"
+    assert (project.path / "log").read_text().split() == [str(number) for number in range(1, 201)]
+    assert (project.path / "count").read_text() == "200\n"
     assert project.fsck() == []
 
 

@@ -245,7 +245,7 @@ def test_killed_at_any_step_an_operation_is_whole_or_absent(tmp_path: Path) -> N
         states.append(state_of(calm))
     calm.close()
 
-    for steps in range(0, 100_000, rounds("distance of killed steps", 7, 1)):
+    for steps in range(0, 100_000, rounds("distance of killed steps", 11, 1)):
         base = tmp_path / f"killed{steps}"
         base.mkdir()
         (base / "lower").symlink_to(tmp_path / "lower")

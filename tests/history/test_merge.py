@@ -345,7 +345,7 @@ def test_merges_come_out_as_git_makes_them(tmp_path: Path) -> None:
     for place in places:
         repository = Repository(place)
         try:
-            merges = repository.merges(rounds("merges of a repository", 60, 500))
+            merges = repository.merges(rounds("merges of a repository", 40, 500))
             assert len(merges) >= 35
             verdicts = [replay(repository, tmp_path / "overlay", merge) for merge in merges]
         finally:

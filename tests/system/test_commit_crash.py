@@ -20,7 +20,7 @@ from tests.compare import differences
 from tests.lower.commit_trees import exact, make_lower, make_wanted
 from tests.rounds import rounds, seed
 
-KILLS = rounds("kills of a commit", 32, 100)
+KILLS = rounds("kills of a commit", 16, 100)
 FILES = rounds("files of a killed commit", 24, 10_000)
 SEED = seed()
 

@@ -16,7 +16,7 @@ from tests.mounted import Mounted, needs_interposing, needs_namespaces
 from tests.rounds import rounds
 
 LOAD = str(Path(__file__).parent / "crash_load.py")
-KILLS = rounds("kills of a daemon", 5, 50)
+KILLS = rounds("kills of a daemon", 3, 50)
 BRANCHES = ("main", "one", "two")
 
 

@@ -37,7 +37,7 @@ from agentfsd.state.state_directory import StateDirectory
 from tests.mounted import Mounted, agentfsd, needs_fuse
 from tests.rounds import rounds, seed
 
-ROUNDS = rounds("damaged states", 16, 300)
+ROUNDS = rounds("damaged states", 10, 300)
 MOUNTS = rounds("damaged mounts", 3, 30)
 SEED = seed()
 BRANCHES = ("main", "one")

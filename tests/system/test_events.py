@@ -96,7 +96,7 @@ def test_ordinary_programs_are_told_in_order(mounted: Mounted, view: str) -> Non
     assert [event.time_ns for event in told] == sorted(event.time_ns for event in told)
 
 
-@pytest.mark.parametrize(("view", "burst"), [("namespace", BURST), ("pid", rounds("files of a slow burst", 500, BURST))])
+@pytest.mark.parametrize(("view", "burst"), [("namespace", BURST), ("pid", rounds("files of a slow burst", 200, BURST))])
 def test_nothing_is_lost_in_a_burst(mounted: Mounted, view: str, burst: int) -> None:
     mounted.cli("branch create", "b")
     script = f"""

@@ -169,6 +169,7 @@ def test_a_second_run_joins(mounted: Mounted) -> None:
     end_run(mounted, first)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ["daemon", "daemon and keeper"])
 def test_a_killed_daemon_does_not_end_the_run(mounted: Mounted, how: str) -> None:
     run = begin(mounted, "one", WRITER)

@@ -76,7 +76,7 @@ WORK = {
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python library of this machine under git, in two commits: some 1,500 files, with --long several thousand."""
+    """The Python library of this machine under git, in two commits: some 500 files, with --long several thousand."""
     needs_root()
     root = tmp_path_factory.mktemp("checkout") / "lib"
     source = sysconfig.get_paths()["stdlib"]
@@ -84,7 +84,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "site-packages",
         "dist-packages",
         "__pycache__",
-        *([] if is_long() else ["test", "idlelib", "lib2to3", "encodings", "ensurepip"]),
+        *(
+            []
+            if is_long()
+            else ["test", "idlelib", "lib2to3", "encodings", "ensurepip", "xml", "ctypes", "tkinter", "turtledemo"]
+        ),
+        *([] if is_long() else ["distutils", "lib-dynload", "multiprocessing", "pydoc_data", "config-*", "wsgiref"]),
     ]
     shutil.copytree(source, root, ignore=shutil.ignore_patterns(*without), symlinks=True)
     for number in range(rounds("files beside the library of a checkout", 100, 3000)):
