@@ -146,7 +146,7 @@ def _listed(reply: wire.ConflictsReply) -> dict[str, Any]:
 
 def _changed(path: bytes) -> Refusal:
     message = f"{visible(_text(path))} was changed since this page showed it"
-    return Refusal(errno.EBUSY, _CHANGED, message, "Nothing was decided. It is shown anew: look, and decide again.")
+    return Refusal(errno.EBUSY, _CHANGED, message, "Nothing was decided. Load it again, look, and decide again.")
 
 
 def _bytes(path: str) -> bytes:

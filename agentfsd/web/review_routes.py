@@ -179,6 +179,7 @@ def _picks(client: ControlClient, request: Request, branch: wire.Branch) -> Pick
 
 
 def field(request: Request, name: str, default: str | None = None) -> str:
+    """Return a field of a form; ValueError if it is missing and there is no *default*."""
     value: str | None = request.state.form.get(name, default)
     if value is None:
         raise ValueError(f"the form says no {name}")

@@ -93,9 +93,12 @@ let rest = LEAST_REST;
 function soon() {
   due ??= setTimeout(async () => {
     const begun = performance.now();
-    await renew();
-    rest = Math.max(LEAST_REST, REST * (performance.now() - begun));
-    due = null;
+    try {
+      await renew();
+    } finally {
+      rest = Math.max(LEAST_REST, REST * (performance.now() - begun));
+      due = null;
+    }
   }, rest);
 }
 

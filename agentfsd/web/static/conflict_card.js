@@ -81,7 +81,11 @@ export class ConflictCard {
   }
 
   keep() {
-    sessionStorage.setItem(this.place, JSON.stringify({ version: this.shown.version, choices: this.choices, whole: this.whole }));
+    try {
+      sessionStorage.setItem(this.place, JSON.stringify({ version: this.shown.version, choices: this.choices, whole: this.whole }));
+    } catch {
+      // too much for the browser: it is kept as long as the page is open
+    }
     this.drawButtons();
   }
 

@@ -11,6 +11,7 @@ const finish = document.getElementById("finish");
 const { branch, name, writable } = document.getElementById("review").dataset;
 const cards = new Map(); // by key of a path
 let busy = false;
+let isMore = false;
 
 const form = (more) => new URLSearchParams({ ...Object.fromEntries(new FormData(document.getElementById("acts"))), ...more });
 
@@ -22,6 +23,8 @@ const page = {
   async decide(more) {
     show(await ask("/api/conflicts/decide", { method: "POST", body: form(more) }));
     document.dispatchEvent(new Event("decided"));
+    const next = [...cards.values()].find((each) => !each.conflict.decided)?.fold ?? finish; // the button that was pressed has gone
+    next.focus();
   },
 };
 
@@ -52,6 +55,7 @@ function show(said) {
 }
 
 async function look() {
+  isMore = busy;
   if (busy) return;
   busy = true;
   try {
@@ -60,6 +64,7 @@ async function look() {
     if (!section.hidden) state.replaceChildren(refusal(error));
   }
   busy = false;
+  if (isMore) await look(); // something happened meanwhile
 }
 
 async function end(more) {
