@@ -11,7 +11,7 @@ from typing import Literal
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
-from agentfsd.web.display_text import in_repository, visible
+from agentfsd.web.display_text import command_line, in_repository, visible
 
 _GLANCE_S = 0.05  # of the daemon's requests: only the branches that it reports beside them are wanted
 _SIGNALLED = 128
@@ -102,7 +102,9 @@ def last_run(run: wire.RecordedRun | None, branch: wire.Branch) -> LastRun | Non
     if run is None:
         return None
     is_stale = branch.changed_ns > run.ended_ns + _SLACK_NS
-    return LastRun(visible(run.command), _how(run.exit_code), "failed" if run.exit_code else "passed", run.ended_ns, is_stale)
+    return LastRun(
+        command_line(run.command), _how(run.exit_code), "failed" if run.exit_code else "passed", run.ended_ns, is_stale
+    )
 
 
 def _how(exit_code: int) -> str:

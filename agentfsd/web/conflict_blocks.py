@@ -14,7 +14,7 @@ _COMMIT = r"[0-9a-f]{7,64}"  # what git calls a side
 Take = Literal["ours", "theirs", "both", "text"]
 
 
-class Block(NamedTuple):
+class MarkedLines(NamedTuple):
     """Lines that clash. ``base`` is None if the markers do not have it. ``ends``: its lines end with CR LF."""
 
     ours: bytes
@@ -30,7 +30,7 @@ class Choice(msgspec.Struct, array_like=True):
     text: str = ""
 
 
-Part = bytes | Block
+Part = bytes | MarkedLines
 
 
 def split(text: bytes, names: Iterable[str]) -> list[Part] | None:
@@ -69,7 +69,7 @@ def _pattern(names: Iterable[str]) -> bytes:
     return rf"^{named}\r?(?:\n|\Z)".encode()
 
 
-def _block(text: bytes, begin: "re.Match[bytes]", pattern: "re.Pattern[bytes]") -> tuple[Block, int] | None:
+def _block(text: bytes, begin: "re.Match[bytes]", pattern: "re.Pattern[bytes]") -> tuple[MarkedLines, int] | None:
     """Return the block that begins there, and where the text goes on."""
     length, base, end = len(begin["sign"]), None, None
     for mark in pattern.finditer(text, begin.end()):
@@ -90,12 +90,12 @@ def _block(text: bytes, begin: "re.Match[bytes]", pattern: "re.Pattern[bytes]") 
     ours = text[begin.end() : base.start() if base is not None else divider.start()]
     common = text[base.end() : divider.start()] if base is not None else None
     theirs = text[divider.end() : end.start()]
-    return Block(ours, common, theirs, b"\r\n" in ours + theirs), end.end()
+    return MarkedLines(ours, common, theirs, b"\r\n" in ours + theirs), end.end()
 
 
-def blocks(parts: Sequence[Part]) -> list[Block]:
+def blocks(parts: Sequence[Part]) -> list[MarkedLines]:
     """Return what clashes."""
-    return [part for part in parts if isinstance(part, Block)]
+    return [part for part in parts if isinstance(part, MarkedLines)]
 
 
 def joined(parts: Sequence[Part], choices: Sequence[Choice]) -> bytes:
@@ -107,10 +107,10 @@ def joined(parts: Sequence[Part], choices: Sequence[Choice]) -> bytes:
     if len(choices) != len(blocks(parts)):
         raise invalid(f"{len(choices)} of {len(blocks(parts))} places were decided", "load the page again")
     left = iter(choices)
-    return b"".join(_decided(part, next(left)) if isinstance(part, Block) else part for part in parts)
+    return b"".join(_decided(part, next(left)) if isinstance(part, MarkedLines) else part for part in parts)
 
 
-def _decided(block: Block, choice: Choice) -> bytes:
+def _decided(block: MarkedLines, choice: Choice) -> bytes:
     if choice.take == "text":
         return written(choice.text, ends=block.ends)
     return {"ours": block.ours, "theirs": block.theirs, "both": block.ours + block.theirs}[choice.take]

@@ -11,7 +11,7 @@ import msgspec
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.domain_errors import not_found
-from agentfsd.web.conflict_blocks import Block, Part, split
+from agentfsd.web.conflict_blocks import MarkedLines, Part, split
 from agentfsd.web.diff_rows import marked_against
 from agentfsd.web.display_text import key, size, visible
 from agentfsd.web.highlighting import Line, coloured
@@ -158,7 +158,7 @@ def _clashes(name: str, parts: list[Part]) -> list[ClashShown]:
     made: list[ClashShown] = []
     line = 1
     for at, part in enumerate(parts):
-        if not isinstance(part, Block):
+        if not isinstance(part, MarkedLines):
             line += part.count(b"\n")
             continue
         before, after = parts[at - 1], parts[at + 1]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.domain_errors import Refusal
-from agentfsd.web.conflict_blocks import Block, Choice, joined, split, written
+from agentfsd.web.conflict_blocks import Choice, MarkedLines, joined, split, written
 from tests.mounted import AGENTFSD, Mounted
 from tests.web.asking import Visitor
 from tests.web.browser import Browser, needs_chromium, served
@@ -250,22 +250,22 @@ def test_large_and_odd_files_are_told_of_and_not_edited(address: str, mounted: M
 
 
 @pytest.mark.parametrize(("text", "found"), [
-    (b"a\n<<<<<<< main\nx\n||||||| base\no\n=======\ny\n>>>>>>> fix\nb\n", [Block(b"x\n", b"o\n", b"y\n", ends=False)]),
-    (b"<<<<<<< main\nx\n|||||||\n=======\n>>>>>>> fix\n", [Block(b"x\n", b"", b"", ends=False)]),
-    (b"<<<<<<< HEAD\r\nx\r\n=======\r\ny\r\n>>>>>>> 0123abc\r\n", [Block(b"x\r\n", None, b"y\r\n", ends=True)]),
-    (b"<<<<<<< main:old\n<<<<<<\n=======\n>>>>>>> fix:new\n", [Block(b"<<<<<<\n", None, b"", ends=False)]),
+    (b"a\n<<<<<<< main\nx\n||||||| base\no\n=======\ny\n>>>>>>> fix\nb\n", [MarkedLines(b"x\n", b"o\n", b"y\n", ends=False)]),
+    (b"<<<<<<< main\nx\n|||||||\n=======\n>>>>>>> fix\n", [MarkedLines(b"x\n", b"", b"", ends=False)]),
+    (b"<<<<<<< HEAD\r\nx\r\n=======\r\ny\r\n>>>>>>> 0123abc\r\n", [MarkedLines(b"x\r\n", None, b"y\r\n", ends=True)]),
+    (b"<<<<<<< main:old\n<<<<<<\n=======\n>>>>>>> fix:new\n", [MarkedLines(b"<<<<<<\n", None, b"", ends=False)]),
     (b"<<<<<<< else\nx\n=======\ny\n>>>>>>> whom\n", []), (b"", []), (b"none\n", []),
     (b"<<<<<<< main\nx\n=======\ny\n=======\nz\n>>>>>>> fix\n", None),
     (b"<<<<<<< main\nx\n=======\ny\n", None), (b">>>>>>> fix\n", None),
     (b"<<<<<<< main\n<<<<<<< main\n=======\n>>>>>>> fix\n", None), (b"<<<<<<<< main\n=======\n>>>>>>> fix\n", None),
 ])  # fmt: skip
-def test_text_is_split_at_its_markers_only_where_they_are_certain(text: bytes, found: list[Block] | None) -> None:
+def test_text_is_split_at_its_markers_only_where_they_are_certain(text: bytes, found: list[MarkedLines] | None) -> None:
     parts = split(text, NAMES)
     if found is None:
         assert parts is None
         return
     assert parts is not None
-    assert [part for part in parts if isinstance(part, Block)] == found
+    assert [part for part in parts if isinstance(part, MarkedLines)] == found
     with pytest.raises(Refusal):
         joined(parts, [Choice("ours")] * (len(found) + 1))
 
