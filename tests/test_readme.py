@@ -92,6 +92,7 @@ SECTIONS = {
     ),
     "Browse yesterday": (_MOUNTED, ["Files .agentfs/snapshots/20", "M\tREADME.md"]),
     "Review in the browser": (_MOUNTED + "mkdir sessions; touch sessions/4f1c.jsonl\n", [".localhost:"]),
+    "Notes": (_MOUNTED, ["note 1 about README.md:1 in fix-1", "answered note 1", "    it says so now", "(1)"]),
     "See what happens, and who did it": (_MOUNTED + "agentfsd run -b fix-1 --new -- my-agent\n", ["create", "hostfs"]),
     "Who collides": (_MOUNTED, ["content", "way-1, way-2  README.md"]),
     "Leave conflicts and settle them": (

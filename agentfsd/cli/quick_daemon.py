@@ -39,6 +39,10 @@ class JsonReply(dict[str, "Any"]):
     def old_path_bytes(self) -> bytes:
         return self._exact("old_path")
 
+    @property
+    def now_path_bytes(self) -> bytes:
+        return self._exact("now_path")
+
     def _exact(self, field: str) -> bytes:
         raw = self[f"raw_{field}"]
         if raw:

@@ -6,11 +6,14 @@ from agentfs_client import wire
 from agentfsd.core.overlay import Overlay
 from agentfsd.domain_errors import Refusal
 
-# The handlers of the last three see to it themselves. Discarding what cannot be taken over has to be possible.
+# The handlers of the three before the notes see to it themselves. Discarding what cannot be taken over has to be possible.
 _CONCERN_NONE = (
     wire.ViewOpen, wire.ViewLeave, wire.BranchBind, wire.BranchUnbind, wire.Capabilities, wire.PolicyGet, wire.Discard,
     wire.SnapshotCreate, wire.StepTake, wire.Restore,
+    wire.NoteAnswerAdd, wire.NoteResolve, wire.NoteRemove,
 )  # fmt: skip
+
+_SAID = ("text",)  # fields that name nothing, though their words may be a branch's name
 
 
 def seals(request: wire.Request) -> bool:
@@ -30,6 +33,8 @@ def asked_branches(request: wire.Request, bound_to: str | None, overlay: Overlay
         return set()
     named: set[str] = set()
     for field in request.__struct_fields__:
+        if field in _SAID:
+            continue
         value = getattr(request, field)
         for ref in value if isinstance(value, list) else [value]:
             if isinstance(ref, str) and ref:

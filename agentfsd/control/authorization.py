@@ -18,7 +18,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.domain_errors import Refusal
 from agentfsd.types import Caller
 
-FORBIDDEN = ("not-owner", "outside-branch", "foreign-process", "in-doubt")  # codes for what somebody may not ask for
+FORBIDDEN = ("not-owner", "outside-branch", "foreign-process", "in-doubt", "not-author")  # codes: somebody may not ask that
 
 
 def check_known(pid: int, bound_to: str | None) -> None:
@@ -132,6 +132,32 @@ def own_handle(request: wire.HandleRequest, claim: Claim) -> None:
         and not claim.overlay.snapshots.in_history(claim.bound_to, opened.tree_id)
     ):
         raise _outside("what was opened in another branch")
+
+
+def own_note(request: wire.NoteAnswerAdd | wire.NoteResolve | wire.NoteRemove, claim: Claim) -> None:
+    """Confine a bound process to notes of its branch. It is not told whether another branch has that note."""
+    if claim.bound_to is None:
+        return
+    try:
+        branch_id = claim.overlay.notes.find(request.id).row.branch_id
+    except Refusal:
+        branch_id = ""
+    if branch_id != claim.bound_to:
+        raise Refusal(
+            errno.EPERM, "outside-branch", f"there is no note {request.id} in the branch to which you are bound",
+            "`agentfsd notes` lists those there are",
+        )  # fmt: skip
+
+
+def own_words(request: wire.NoteResolve | wire.NoteRemove, claim: Claim) -> None:
+    """Permit a bound process only what concerns notes of its branch about which no person has said anything."""
+    own_note(request, claim)
+    is_agent = claim.bound_to is not None or claim.peer.obeys is not None
+    if is_agent and claim.overlay.notes.find(request.id).is_of_person:
+        raise Refusal(
+            errno.EPERM, "not-author", f"note {request.id} has a person's words, and only a person settles or removes it",
+            f"`agentfsd notes reply {request.id} TEXT` answers it",
+        )  # fmt: skip
 
 
 def own_process(request: wire.BranchBind, claim: Claim) -> None:

@@ -16,9 +16,19 @@ from agentfsd.types import BranchInfo
 
 def _wire(
     services: Services, info: BranchInfo, count: ChangeCount, processes: int, taken: SnapshotRow | None,
-    shared: tuple[int, int] = (0, 0),
+    notes: int, shared: tuple[int, int] = (0, 0),
 ) -> wire.Branch:  # fmt: skip
-    """Describe a branch, given the count of its changes, the number of processes in it, its newest snapshot, and its overlaps."""
+    """Describe a branch.
+
+    Args:
+        services: Services of the daemon.
+        info: The branch.
+        count: The count of its changes.
+        processes: The number of processes in it.
+        taken: Its newest snapshot.
+        notes: The number of its open notes.
+        shared: Its overlaps, and how many of them conflict.
+    """
     merge = state_of_branch(services.overlay, info.id)
     return wire.Branch(
         name=info.name, id=info.id, base=info.base, created_ns=info.created_ns, processes=processes,
@@ -26,7 +36,7 @@ def _wire(
         last=info.last, last_name=taken.name if taken is not None else "", last_ns=taken.created_ns if taken is not None else 0,
         changed_ns=services.audit.changed.get(info.id, 0) if services.audit is not None else 0,
         committed_ns=services.overlay.branches.committed_ns(info.id), worktree=services.overlay.worktrees.directory(info.id),
-        overlaps=shared[0], conflicts=shared[1], merging=merge.names, undecided=len(merge.undecided),
+        overlaps=shared[0], conflicts=shared[1], merging=merge.names, undecided=len(merge.undecided), notes=notes,
     )  # fmt: skip
 
 
@@ -36,7 +46,8 @@ async def wire_branch(services: Services, ref: str) -> wire.Branch:
     count = await drive(services.counts.of(services.overlay, branch_id, Budget()))
     busy = sum(binding.branch_id == branch_id for binding in services.bindings.bindings())
     taken = services.overlay.snapshots.newest().get(branch_id)
-    return _wire(services, services.overlay.branches.info(branch_id), count, busy, taken)
+    notes = services.overlay.notes.open_counts().get(branch_id, 0)
+    return _wire(services, services.overlay.branches.info(branch_id), count, busy, taken, notes)
 
 
 async def wire_branches(services: Services, *, count: bool = True) -> list[wire.Branch]:
@@ -48,10 +59,13 @@ async def wire_branches(services: Services, *, count: bool = True) -> list[wire.
     services.counts.forget_gone(services.overlay)
     busy = Counter(binding.branch_id for binding in services.bindings.bindings())
     infos = [services.overlay.branches.info(branch_id) for branch_id in counts if refs.exists(branch_id)]
-    taken, shared = services.overlay.snapshots.newest(), await _overlaps(services)
+    taken, shared, notes = services.overlay.snapshots.newest(), await _overlaps(services), services.overlay.notes.open_counts()
     return [
-        _wire(services, info, counts[info.id], busy[info.id], taken.get(info.id), shared.get(info.id, (0, 0))) for info in infos
-    ]
+        _wire(
+            services, info, counts[info.id], busy[info.id], taken.get(info.id), notes.get(info.id, 0), shared.get(info.id, (0, 0))
+        )
+        for info in infos
+    ]  # fmt: skip
 
 
 async def _overlaps(services: Services) -> dict[str, tuple[int, int]]:

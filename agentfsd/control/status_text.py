@@ -166,6 +166,9 @@ def _branches(reply: "wire.StatusReply", now_ns: int, width: int) -> list[str]:
         snapshot = f"{branch.last_name}, {_ago(now_ns, branch.last_ns)}" if branch.last_name else "-"
         changed = _ago(now_ns, branch.changed_ns) if branch.changed_ns else "-"
         rows.append([branch.name, amount(branch), changed, snapshot, _processes(reply, branch), branch.base or "(the lower)"])
+    if any(branch.notes for branch in shown):
+        for row, cell in zip(rows, ["NOTES", *(str(branch.notes or "-") for branch in shown)], strict=True):
+            row.insert(2, cell)
     rows = [list(map(printable, row)) for row in rows]
     rows = fitting(rows, width, ("FROM", "LAST SNAPSHOT", "CHANGED", "CHANGES"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

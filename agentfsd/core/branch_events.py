@@ -9,6 +9,7 @@ EventKind = Literal[
     "created", "modified", "deleted", "renamed", "attributes",
     "snapshot", "snapshot-deleted", "restore", "merge", "commit", "undo", "discard",
     "branch-created", "branch-renamed", "branch-deleted", "bound", "unbound", "overlap", "conflict",
+    "note-added", "note-answered", "note-resolved", "note-reopened", "note-removed",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Generator
 
 from agentfsd.core import consistency_check
 from agentfsd.core.branch_comparison import BranchComparison
+from agentfsd.core.branch_notes import BranchNotes
 from agentfsd.core.content_comparison import run_to_end
 from agentfsd.core.layer_lifecycle import Layers
 from agentfsd.core.linked_worktrees import LinkedWorktrees
@@ -47,6 +48,7 @@ class Overlay:
         unfinished: The merges that left conflicts in their target.
         steps: The steps of agents' sessions.
         runs: The commands that were run in branches.
+        notes: The notes about branches.
         branches: Makes, lists, replaces and deletes branches.
         temporary: The branches and snapshots that are removed with the conversation that made them.
         worktrees: The branches that are linked worktrees of a git repository.
@@ -72,6 +74,7 @@ class Overlay:
         self.unfinished = UnfinishedMerges(state, self.layers)
         self.steps = SessionSteps(state, self.refs, self.layers, self.snapshots)
         self.runs = RecordedRuns(state)
+        self.notes = BranchNotes(state)
         self.rules = OverlayRules(store)
         self.branches = Branches(
             state, self.refs, self.layers, self.trees, self.snapshots, self.retention, self.undo_log, self.rules
@@ -86,6 +89,7 @@ class Overlay:
         self.recovered = recover(store, backstore)
         self.temporary.drop_all(spared)
         self.rules.forget_gone(self.branches.ids_in_use())
+        self.notes.forget_gone(self.branches.ids_in_use())
 
     def fsck(self, *, scrub: bool = False) -> list[str]:
         """Check the stored state without interruption.

@@ -134,6 +134,26 @@ class RunRow(NamedTuple):
     changed: int
 
 
+class NoteRow(NamedTuple):
+    """A note about a branch, or an answer to one, likewise."""
+
+    id: int
+    branch_id: str
+    answers: int
+    resolved_ns: int
+    news: int
+    size: int
+    by_agent: int
+    created_ns: int
+    author: str
+    resolved_by: str
+    path: bytes
+    ino: int
+    line: int
+    lines: bytes
+    text: str
+
+
 class UndoRow(NamedTuple):
     """An entry of the undo log, likewise."""
 

@@ -3,7 +3,7 @@
 The DDL says what is stored; code that disagrees with it is wrong. It needs SQLite 3.31 or newer.
 """
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 DDL = """
 -- Values of the whole state directory, by key:
@@ -18,6 +18,7 @@ DDL = """
 --   unanswered               requests of the kernel that were carried out but not yet answered
 --   worktree BRANCH          git's directory of the linked worktree that the branch is: see core/linked_worktrees.py
 --   lent BRANCH              a run changes the branch without the daemon: see core/lent_branches.py
+--   last note                the last number that a note, an answer or the news of a note got; people type these numbers
 --   written past us BRANCH   1: files of the branch may be open for writing in processes that outlive the daemon
 CREATE TABLE fact (
     key    TEXT PRIMARY KEY,
@@ -208,6 +209,34 @@ CREATE TABLE rule (
     text      TEXT NOT NULL,        -- verb and pattern, such as "deny secrets/**"
     PRIMARY KEY (scope, position)
 ) WITHOUT ROWID;
+
+-- Notes about branches, and the answers to them. They go with their branch, and come back with it.
+CREATE TABLE note (
+    id           INTEGER PRIMARY KEY,
+    branch_id    TEXT NOT NULL,
+    answers      INTEGER NOT NULL,  -- the note that this answers; 0: it is a note itself
+    resolved_ns  INTEGER NOT NULL,  -- when it was settled; 0: it is open
+    news         INTEGER NOT NULL,  -- a number of the same series, greater each time that a person says something; 0: nobody has
+    size         INTEGER NOT NULL,  -- bytes of text and lines
+    by_agent     INTEGER NOT NULL,  -- 1: a process of the branch wrote it
+    created_ns   INTEGER NOT NULL,
+    author       TEXT NOT NULL,     -- for people
+    resolved_by  TEXT NOT NULL,     -- likewise
+    path         BLOB NOT NULL,     -- what it is about; '' for the branch as a whole
+    ino          INTEGER NOT NULL,  -- what was there, as in inode; 0: nothing
+    line         INTEGER NOT NULL,  -- the first line, from 1; 0: all of the file
+    lines        BLOB NOT NULL,     -- the lines and those around them: see core/noted_lines.py
+    text         TEXT NOT NULL
+);
+CREATE INDEX note_branch ON note (branch_id, answers, resolved_ns, news, size);
+
+-- The greatest `news` of which each session of an agent was told.
+CREATE TABLE told (
+    branch_id  TEXT NOT NULL,
+    session    TEXT NOT NULL,       -- as in step
+    news       INTEGER NOT NULL,
+    PRIMARY KEY (branch_id, session)
+) WITHOUT ROWID;
 """
 
 # MIGRATIONS[n] turns a version n database into version n + 1.
@@ -274,6 +303,18 @@ CREATE TABLE IF NOT EXISTS unfinished (
 );
 CREATE TABLE IF NOT EXISTS decision (
     merge INTEGER NOT NULL, path BLOB NOT NULL, layer INTEGER NOT NULL, how TEXT NOT NULL, PRIMARY KEY (merge, path, layer)
+) WITHOUT ROWID;
+""",
+    10: """
+CREATE TABLE IF NOT EXISTS note (
+    id INTEGER PRIMARY KEY, branch_id TEXT NOT NULL, answers INTEGER NOT NULL, resolved_ns INTEGER NOT NULL,
+    news INTEGER NOT NULL, size INTEGER NOT NULL, by_agent INTEGER NOT NULL, created_ns INTEGER NOT NULL, author TEXT NOT NULL,
+    resolved_by TEXT NOT NULL, path BLOB NOT NULL, ino INTEGER NOT NULL, line INTEGER NOT NULL, lines BLOB NOT NULL,
+    text TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS note_branch ON note (branch_id, answers, resolved_ns, news, size);
+CREATE TABLE IF NOT EXISTS told (
+    branch_id TEXT NOT NULL, session TEXT NOT NULL, news INTEGER NOT NULL, PRIMARY KEY (branch_id, session)
 ) WITHOUT ROWID;
 """,
 }

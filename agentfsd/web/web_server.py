@@ -27,6 +27,7 @@ from agentfsd.web.conflict_routes import ConflictRoutes
 from agentfsd.web.connection_limit import LimitedConnection
 from agentfsd.web.file_routes import FileRoutes
 from agentfsd.web.guard import Guard, Keys, is_loopback
+from agentfsd.web.note_routes import NoteRoutes
 from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import HERE, Pages
 from agentfsd.web.read_routes import ReadRoutes
@@ -57,7 +58,8 @@ def overlay_site(
     pages = Pages(keys, shown_at, _LINKS, writable)
     overlay, ending = LiveOverlay(find), threading.Event()
     routes: list[BaseRoute] = [*ReadRoutes(pages, overlay, ending).routes(), *FileRoutes(overlay).routes()]
-    routes += [*ReviewRoutes(pages, overlay).routes(), *ConflictRoutes(pages, overlay).routes()]
+    for each in (ReviewRoutes, ConflictRoutes, NoteRoutes):
+        routes += each(pages, overlay).routes()
     return _site(pages, [*routes, *ChangeRoutes(pages, overlay).routes()], cookie_name, ending)
 
 

@@ -2,20 +2,23 @@
 reply.
 
 Each noun has a module of its own: branch_operations.py, history_operations.py, rule_operations.py, run_operations.py,
-step_operations.py, descriptor_operations.py. None knows a transport.
+step_operations.py, note_operations.py, descriptor_operations.py. None knows a transport.
 """
 
 from agentfs_client import wire
 from agentfs_client.branch_operations import BranchOperations
 from agentfs_client.descriptor_operations import DescriptorOperations
 from agentfs_client.history_operations import HistoryOperations
+from agentfs_client.note_operations import NoteOperations
 from agentfs_client.question import OnProgress, Question, ask, no_result, operation
 from agentfs_client.rule_operations import RuleOperations
 from agentfs_client.run_operations import RunOperations
 from agentfs_client.step_operations import StepOperations
 
 
-class DaemonOperations(BranchOperations, HistoryOperations, RuleOperations, RunOperations, StepOperations, DescriptorOperations):
+class DaemonOperations(
+    BranchOperations, HistoryOperations, RuleOperations, RunOperations, StepOperations, NoteOperations, DescriptorOperations
+):
     """The operations that ControlClient and AsyncControlClient share. Those about the daemon itself stand here.
 
     Raises:

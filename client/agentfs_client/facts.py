@@ -53,7 +53,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     directory, 0 if there was none. ``worktree`` is git's directory of the linked worktree that the branch is, or "". ``overlaps``
     is the number of paths that other branches have changed, too, and ``conflicts`` how many of them would conflict in a merge;
     both are 0 for bound processes. ``merging`` names the sources of a merge that left conflicts in it and is not finished, and
-    ``undecided`` is the number of these conflicts that are not settled.
+    ``undecided`` is the number of these conflicts that are not settled. ``notes`` is the number of its open notes.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     conflicts: int = 0
     merging: list[str] = []
     undecided: int = 0
+    notes: int = 0
 
 
 class PathOverlap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

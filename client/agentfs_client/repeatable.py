@@ -10,6 +10,6 @@ REPEATABLE: frozenset[type[wire.Request]] = frozenset(
         wire.DiffFiles, wire.Log, wire.UndoList, wire.PolicyGet, wire.PolicySet, wire.RulesList, wire.RulesTest,
         wire.RulesObey, wire.AsksList, wire.Fsck, wire.InterposeGet, wire.InterposeSet, wire.StatFile, wire.FileList,
         wire.FileCount, wire.FileContents, wire.FileListings, wire.RunList, wire.StepList, wire.StepChanges,
-        wire.ConflictList, wire.ConflictShow,
+        wire.ConflictList, wire.ConflictShow, wire.NoteList, wire.NoteResolve,
     }
 )  # fmt: skip

@@ -72,6 +72,7 @@ EventKind = Literal[
     "snapshot", "snapshot-deleted", "restore", "merge", "commit", "undo", "discard",
     "branch-created", "branch-renamed", "branch-deleted", "bound", "unbound",
     "overlap", "conflict",
+    "note-added", "note-answered", "note-resolved", "note-reopened", "note-removed",
     "lost",
 ]  # fmt: skip
 
@@ -89,6 +90,9 @@ class Event(Reply, frozen=True, kw_only=True, tag="event"):
 
     overlap: the branch has changed a path that other branches have changed; conflict: a merge would conflict there. ``name`` is
     these branches, separated by a comma and a space. Bound processes are not told.
+
+    note-added, note-answered, note-resolved, note-reopened, note-removed: ``name`` is the id of the note, and ``path`` what it is
+    about; nothing in the branch changes.
 
     lost: the client read too slowly, and ``count`` events are missing here.
     """
@@ -139,10 +143,13 @@ class RunsReply(Reply, frozen=True, kw_only=True, tag="runs"):
 
 
 class StepReply(Reply, frozen=True, kw_only=True, tag="step"):
-    """The step that was noted. ``is_new``: its snapshot was taken for it."""
+    """The step that was noted. ``is_new``: its snapshot was taken for it. ``notes``: how many open notes of the branch the
+    session was not told of yet.
+    """
 
     step: SessionStep
     is_new: bool
+    notes: int = 0
 
 
 class StepsReply(Reply, frozen=True, kw_only=True, tag="steps"):
@@ -151,13 +158,14 @@ class StepsReply(Reply, frozen=True, kw_only=True, tag="steps"):
 
 class StepChangesReply(Reply, frozen=True, kw_only=True, tag="step.changes.ok"):
     """What has changed since ``step``: the number of all changes by status, as in Change, and some of them. ``replaced``: a
-    restore or an undo has replaced the branch's files since the step before that.
+    restore or an undo has replaced the branch's files since the step before that. ``notes``: as in StepReply.
     """
 
     step: SessionStep
     counts: dict[str, int]
     changes: list[Change]
     replaced: bool = False
+    notes: int = 0
 
 
 class BindingsReply(Reply, frozen=True, kw_only=True, tag="bindings"):

@@ -24,6 +24,7 @@ from agentfs_client.wire_conflicts import *  # noqa: F403
 from agentfs_client.wire_file_replies import *  # noqa: F403
 from agentfs_client.wire_file_requests import *  # noqa: F403
 from agentfs_client.wire_history_requests import *  # noqa: F403
+from agentfs_client.wire_notes import *  # noqa: F403
 from agentfs_client.wire_run_requests import *  # noqa: F403
 from agentfs_client.wire_step_requests import *  # noqa: F403
 

@@ -173,7 +173,7 @@ export interface BindingsReply {
  * directory, 0 if there was none. `worktree` is git's directory of the linked worktree that the branch is, or "". `overlaps`
  * is the number of paths that other branches have changed, too, and `conflicts` how many of them would conflict in a merge;
  * both are 0 for bound processes. `merging` names the sources of a merge that left conflicts in it and is not finished, and
- * `undecided` is the number of these conflicts that are not settled.
+ * `undecided` is the number of these conflicts that are not settled. `notes` is the number of its open notes.
  */
 export interface Branch {
   name: string;
@@ -194,6 +194,7 @@ export interface Branch {
   conflicts: number;
   merging: string[];
   undecided: number;
+  notes: number;
 }
 
 /**
@@ -239,6 +240,43 @@ export interface BranchList {
   op: "branch.list";
   version?: number;
   count?: boolean;
+}
+
+/**
+ * A note about a branch, or about a file, a directory or lines in it.
+ *
+ * `path`, `line` and `last_line` are what it was made about: "" for the branch as a whole, 0 for all of a file. `lines`
+ * are these lines as they were then, each cut to 200 characters.
+ *
+ * `file` says what became of the path: there, renamed, gone, or unread (the caller may not read it, or it is too large to be
+ * searched); "" for a note about the branch. `now_path` is where the file is now, "" if it is gone. `place` says what became
+ * of the lines: same, moved, or outdated (they changed); "" if that is not known, and for a note about no line. `now_line` and
+ * `now_last_line` are where they are now, 0 if they are nowhere.
+ *
+ * `author` is a user's name, or agent. `by_agent`: a process of the branch made it. `resolved_ns` is 0 while it is open.
+ */
+export interface BranchNote {
+  path: string;
+  raw_path: string;
+  id: number;
+  branch: string;
+  branch_id: string;
+  text: string;
+  author: string;
+  by_agent: boolean;
+  created_ns: number;
+  line: number;
+  last_line: number;
+  lines: string[];
+  file: "" | "there" | "renamed" | "gone" | "unread";
+  now_path: string;
+  raw_now_path: string;
+  place: "" | "same" | "moved" | "outdated";
+  now_line: number;
+  now_last_line: number;
+  resolved_ns: number;
+  resolved_by: string;
+  answers: NoteAnswer[];
 }
 
 export interface BranchRename {
@@ -576,11 +614,14 @@ export interface Error {
  * overlap: the branch has changed a path that other branches have changed; conflict: a merge would conflict there. `name` is
  * these branches, separated by a comma and a space. Bound processes are not told.
  *
+ * note-added, note-answered, note-resolved, note-reopened, note-removed: `name` is the id of the note, and `path` what it is
+ * about; nothing in the branch changes.
+ *
  * lost: the client read too slowly, and `count` events are missing here.
  */
 export interface Event {
   op: "event";
-  kind: "created" | "modified" | "deleted" | "renamed" | "attributes" | "snapshot" | "snapshot-deleted" | "restore" | "merge" | "commit" | "undo" | "discard" | "branch-created" | "branch-renamed" | "branch-deleted" | "bound" | "unbound" | "overlap" | "conflict" | "lost";
+  kind: "created" | "modified" | "deleted" | "renamed" | "attributes" | "snapshot" | "snapshot-deleted" | "restore" | "merge" | "commit" | "undo" | "discard" | "branch-created" | "branch-renamed" | "branch-deleted" | "bound" | "unbound" | "overlap" | "conflict" | "note-added" | "note-answered" | "note-resolved" | "note-reopened" | "note-removed" | "lost";
   branch: string;
   time_ns: number;
   path: string;
@@ -843,6 +884,92 @@ export interface MergedPath {
   raw_old_path: string;
   status: string;
   sources: string[];
+}
+
+/**
+ * Add a note to a branch.
+ *
+ * `path` is relative to the root; "" is the branch as a whole. `raw_path` is the same for a name that is not UTF-8 (base64
+ * in JSON). `line` to `last_line`, from 1, are the lines that it is about; 0: all of the file. A bound caller adds notes to
+ * its own branch only.
+ */
+export interface NoteAdd {
+  op: "note.add";
+  version?: number;
+  branch?: string | null;
+  text: string;
+  path?: string;
+  raw_path?: string;
+  line?: number;
+  last_line?: number;
+}
+
+/** An answer to a note. The fields are as in BranchNote. */
+export interface NoteAnswer {
+  id: number;
+  text: string;
+  author: string;
+  by_agent: boolean;
+  created_ns: number;
+}
+
+/** Answer a note. A bound caller answers notes of its own branch only. */
+export interface NoteAnswerAdd {
+  op: "note.answer";
+  version?: number;
+  id: number;
+  text: string;
+}
+
+/** Ask for the notes of a branch: the open ones, oldest first, and with `resolved` then the others. */
+export interface NoteList {
+  op: "note.list";
+  version?: number;
+  branch?: string | null;
+  resolved?: boolean;
+}
+
+/** Remove a note and its answers. A process of a branch may do so as in NoteResolve. */
+export interface NoteRemove {
+  op: "note.remove";
+  version?: number;
+  id: number;
+}
+
+export interface NoteReply {
+  op: "note";
+  note: BranchNote;
+}
+
+/**
+ * Settle a note, or with `resolved` false open it again. A process of a branch may do so with its branch's own
+ * notes, until a person answers them.
+ */
+export interface NoteResolve {
+  op: "note.resolve";
+  version?: number;
+  id: number;
+  resolved?: boolean;
+}
+
+/**
+ * Ask for the open notes of which a session of an agent was not told, and consider it told of all of them.
+ *
+ * That counts each note again once a person has answered it or opened it again. At most `most` notes are returned.
+ */
+export interface NoteTell {
+  op: "note.tell";
+  version?: number;
+  session: string;
+  branch?: string | null;
+  most?: number;
+}
+
+/** Notes. `more` counts those that the reply leaves out. */
+export interface NotesReply {
+  op: "notes";
+  notes: BranchNote[];
+  more: number;
 }
 
 /** The requests of one kind in a period: the daemon's median, 99th percentile and maximum times for them. */
@@ -1363,7 +1490,7 @@ export interface StepChanges {
 
 /**
  * What has changed since `step`: the number of all changes by status, as in Change, and some of them. `replaced`: a
- * restore or an undo has replaced the branch's files since the step before that.
+ * restore or an undo has replaced the branch's files since the step before that. `notes`: as in StepReply.
  */
 export interface StepChangesReply {
   op: "step.changes.ok";
@@ -1371,6 +1498,7 @@ export interface StepChangesReply {
   counts: Record<string, number>;
   changes: Change[];
   replaced: boolean;
+  notes: number;
 }
 
 /**
@@ -1384,11 +1512,15 @@ export interface StepList {
   session?: string;
 }
 
-/** The step that was noted. `is_new`: its snapshot was taken for it. */
+/**
+ * The step that was noted. `is_new`: its snapshot was taken for it. `notes`: how many open notes of the branch the
+ * session was not told of yet.
+ */
 export interface StepReply {
   op: "step";
   step: SessionStep;
   is_new: boolean;
+  notes: number;
 }
 
 /**
@@ -1522,6 +1654,12 @@ export interface Exchanges {
   "log": { request: Log; reply: SnapshotsReply };
   "merge": { request: Merge; reply: MergeReply };
   "merge.end": { request: MergeEnd; reply: ConflictsReply };
+  "note.add": { request: NoteAdd; reply: NoteReply };
+  "note.answer": { request: NoteAnswerAdd; reply: NoteReply };
+  "note.list": { request: NoteList; reply: NotesReply };
+  "note.remove": { request: NoteRemove; reply: Done };
+  "note.resolve": { request: NoteResolve; reply: NoteReply };
+  "note.tell": { request: NoteTell; reply: NotesReply };
   "overlaps": { request: OverlapsList; reply: OverlapsReply };
   "policy.get": { request: PolicyGet; reply: PolicyReply };
   "policy.set": { request: PolicySet; reply: PolicyReply };

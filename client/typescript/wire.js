@@ -22,6 +22,8 @@ export const REPEATABLE = new Set([
   "interpose.get",
   "interpose.set",
   "log",
+  "note.list",
+  "note.resolve",
   "overlaps",
   "policy.get",
   "policy.set",

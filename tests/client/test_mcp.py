@@ -194,3 +194,29 @@ def test_unknown_branch_and_missing_package_are_refused_in_a_sentence(mounted: M
     missing = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, check=False)
     assert missing.returncode == 1
     assert "pip install 'agentfsd[mcp]'" in missing.stderr
+
+
+def test_agent_reads_and_answers_the_notes_of_its_branch(mounted: Mounted) -> None:
+    mounted.cli("branch create", "noted")
+    made = mounted.json("notes add", "noted", "--path", "src/app.py", "--line", "2", "why 1?")["id"]
+    elsewhere = mounted.json("notes add", "main", "not about this branch")["id"]
+
+    async def session() -> None:
+        async with server(mounted, "-b", "noted") as client:
+            call = calling(client)
+            assert await call("notes_list") == f"#{made} by {author} about src/app.py line 2\n>     return 1\nwhy 1?"
+            assert "agent answered: it was so" in await call("notes_reply", id=made, text="it was so")
+            assert (await call("notes_reply", id=elsewhere, text="x")).startswith("refused: there is no note")
+            assert (await call("notes_reply", id=made, text="")).startswith("refused: notes_reply cannot be called so")
+            result = await client.call_tool("notes_list", {})
+            assert result.structured_content is not None
+            (note,) = result.structured_content["notes"]
+            assert (note["id"], note["path"], note["line"], note["answers"]) == (made, "src/app.py", 2, ["agent: it was so"])
+        async with server(mounted, "-b", "noted", "--read-only") as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert "notes_list" in names and "notes_reply" not in names
+
+    author = mounted.json("notes list", "noted")[0]["author"]
+    anyio.run(session)
+    assert mounted.json("notes list", "main")[0]["answers"] == []
+    assert mounted.json("notes list", "noted")[0]["answers"][0]["by_agent"]

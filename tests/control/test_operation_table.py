@@ -23,13 +23,15 @@ FOR_BOUND_PROCESSES = {
     "file.mkdir", "file.rename", "file.delete", "file.contents", "file.listings",
     "rules.list", "rules.test", "rules.obey", "asks.list", "run.list", "step.take", "step.list", "step.changes",
     "conflict.list", "conflict.show", "conflict.resolve",
+    "note.add", "note.list", "note.answer", "note.resolve", "note.remove", "note.tell",
 }  # fmt: skip
 
 
 DONE_ONCE = {  # a client does not repeat these after the daemon has died
     "asks.answer", "branch.create", "branch.delete", "branch.rename", "commit", "commit.end", "conflict.resolve", "discard",
     "events", "fd.dup", "fd.open", "fd.sync", "file.close", "file.commit", "file.create", "file.delete", "file.mkdir",
-    "file.open", "file.read", "file.rename", "file.write", "gc", "merge", "merge.end", "prune", "restart", "restore",
+    "file.open", "file.read", "file.rename", "file.write", "gc", "merge", "merge.end", "note.add", "note.answer", "note.remove",
+    "note.tell", "prune", "restart", "restore",
     "rules.change", "run.add", "shutdown", "snapshot.create", "snapshot.delete", "step.take", "temporary.keep", "undo",
 }  # fmt: skip
 

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from agentfsd.domain_errors import Refusal
-from agentfsd.metadata import row_store, schema
+from agentfsd.metadata import note_rows, row_store, schema
 from agentfsd.metadata.row_store import Store
+from agentfsd.metadata.rows import NoteRow
 
 
 def refusal(path: Path, lower: str = "/lower") -> Refusal:
@@ -65,7 +66,8 @@ def test_an_older_version_is_brought_up_to_date(tmp_path: Path, monkeypatch: pyt
 def test_a_database_of_the_first_version_gets_what_came_since(tmp_path: Path) -> None:
     first = Store.open(str(tmp_path / "meta.db"), "/lower")
     for statement in (
-        "DROP TABLE rule", "DROP TABLE seal", "DROP TABLE merged", "DROP TABLE deed", "DROP TABLE origin",
+        "DROP TABLE rule", "DROP TABLE note", "DROP TABLE told",
+        "DROP TABLE seal", "DROP TABLE merged", "DROP TABLE deed", "DROP TABLE origin",
         "ALTER TABLE snapshot DROP COLUMN kind", "ALTER TABLE snapshot DROP COLUMN author",
         "ALTER TABLE branch DROP COLUMN base_id", "ALTER TABLE step DROP COLUMN home", "PRAGMA user_version = 1",
     ):  # fmt: skip
@@ -157,6 +159,30 @@ def test_a_session_of_version_8_goes_on_where_it_was(tmp_path: Path) -> None:
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")
     assert opened.db.execute("SELECT home FROM step").fetchall() == [("A",)]
     opened.close()
+
+
+def test_a_state_of_version_10_takes_notes(tmp_path: Path) -> None:
+    first = Store.open(str(tmp_path / "meta.db"), "/lower")
+    first.db.execute("DROP TABLE note")
+    first.db.execute("DROP TABLE told")
+    first.db.execute("PRAGMA user_version = 10")
+    first.close()
+    Store.open(str(tmp_path / "new.db"), "/lower").close()
+    made = "SELECT m.name, i.name FROM sqlite_master AS m, pragma_table_info(m.name) AS i WHERE m.tbl_name IN ('note', 'told')"
+    shapes = []
+    for name in ("meta.db", "new.db"):
+        opened = Store.open(str(tmp_path / name), "/lower")
+        shapes.append(sorted(opened.db.execute(made).fetchall()))
+        assert opened.db.execute("PRAGMA user_version").fetchone() == (11,)
+        assert ("news",) in opened.db.execute("SELECT name FROM pragma_index_info('note_branch')").fetchall()
+        row = NoteRow(1, "A", 0, 0, 1, 4, 0, 5, "me", "", b"path", 7, 3, b"lines", "text")
+        with opened.transaction():
+            assert note_rows.next_number(opened) == 1
+            note_rows.put(opened, row)
+        assert note_rows.read(opened, "A") == [row]
+        assert note_rows.untold_count(opened, "A", "session") == 1
+        opened.close()
+    assert shapes[0] == shapes[1]
 
 
 def test_the_schema_asks_for_no_newer_sqlite_than_people_have() -> None:

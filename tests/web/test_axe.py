@@ -16,7 +16,7 @@ PAGES = {  # what is to be there before a page is looked at
     "/": "document.querySelectorAll('.lines span').length > 1",
     "/?show=passed": "!document.querySelector('tbody tr:not([hidden]) .failed')",
     "/?q=nothing-is-like-that": "!document.getElementById('none').hidden",
-    "/review?branch=agent-3": "document.querySelector('.file-card .hunk')",
+    "/review?branch=agent-3": "document.querySelector('.file-card .hunk') && document.querySelectorAll('[data-note]').length > 1",
     "/review?branch=left-2": "document.querySelector('.clash') && document.querySelector('.file-card .hunk')",
     "/review?branch=empty": "document.querySelector('.empty h2')",
     "/compare?a=&b=agent-3": "document.querySelector('.rows .row')",
@@ -61,6 +61,7 @@ def address(mounted: Mounted) -> Iterator[str]:
         mounted.run(branch, "sh", "-ec", f"sed -i 's/def one/def {branch[-1]}/' app.py; seq 5 > {branch}", new=True, view="pid")
     mounted.cli("merge", "left-1", "left-2", "--conflicts", check=False)
     mounted.cli("branch create", "empty")
+    mounted.cli("notes add", "agent-3", "--path", "app.py", "--line", "1", "why?")
     with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
         yield found
 

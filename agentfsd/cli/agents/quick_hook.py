@@ -84,9 +84,8 @@ def _prompt(said: HookInput) -> _Said:
         return "", ""
     reply = _take(joined, said, is_prompt=True)
     context = _introduction(joined) if joined.is_new else ""
-    if reply.step.replaced:
-        context = "\n".join(filter(None, [context, _REPLACED]))
-    return context, ""
+    told = [context, _REPLACED if reply.step.replaced else "", _notes(joined.socket, said, reply, joined.branch)]
+    return "\n".join(filter(None, told)), ""
 
 
 def _before_tool(said: HookInput) -> _Said:
@@ -110,7 +109,21 @@ def _after_tool(said: HookInput) -> _Said:
         if reply["op"] == "error":
             return _without_a_step(said, reply)
         report = change_report.report(reply, root, said.paths, git)
-    return "\n".join(filter(None, [_REPLACED if reply.replaced else "", report])), ""
+    return "\n".join(filter(None, [_REPLACED if reply.replaced else "", report, _notes(socket, said, reply)])), ""
+
+
+def _notes(socket: str, said: HookInput, reply: quick_daemon.JsonReply, branch: str | None = None) -> str:
+    """Return the notes of which the session was not told. The reply to another request says whether there are any."""
+    if not reply.get("notes"):
+        return ""
+    from agentfsd.cli.agents import note_report
+
+    request: dict[str, object] = {"op": "note.tell", "session": said.session, "branch": branch, "most": note_report.MOST}
+    try:
+        return note_report.report(ask(socket, request))
+    except HookFailed as exc:  # what the call has changed is told all the same
+        _complain("notes", str(exc))
+        return ""
 
 
 def _without_a_step(said: HookInput, refusal: quick_daemon.JsonReply) -> _Said:

@@ -24,7 +24,7 @@ def _show(branches: list[wire.Branch], as_json: bool) -> None:
     if as_json:
         printing.as_json(plain(branches))
         return
-    printing.table(plain_lines.BRANCH_HEADERS, plain_lines.branch_rows(branches), spare=("id", "created"))
+    printing.table(*plain_lines.branch_table(branches), spare=("id", "created"))
     for line in status_text.remarks(branches):
         printing.say(line)
 

@@ -7,7 +7,7 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import client, json_option, mount_option
-from agentfsd.cli.output import printing, run_lines
+from agentfsd.cli.output import plain_lines, printing, run_lines
 
 _HEADERS = ("branch", "changes", "added", "removed", "last command", "status", "took", "conflicts")
 
@@ -20,6 +20,7 @@ class ComparedBranch(msgspec.Struct, frozen=True):
         added: Lines added by those; likewise ``removed``.
         conflicts: The paths at which merging it into the target would conflict; -1: it is the target.
         run: The command that was run last in it.
+        notes: Its open notes.
     """
 
     branch: str
@@ -28,6 +29,7 @@ class ComparedBranch(msgspec.Struct, frozen=True):
     removed: int
     conflicts: int
     run: wire.RecordedRun | None
+    notes: int = 0
 
 
 @click.command()
@@ -61,7 +63,8 @@ def compare(branches: tuple[str, ...], into: str, named: str | None, as_json: bo
     elif not rows:
         printing.say("no branch has changes")
     else:
-        printing.table(_HEADERS, [_cells(row) for row in rows], spare=("took", "removed", "added"))
+        table = plain_lines.with_notes(_HEADERS, [_cells(row) for row in rows], [row.notes for row in rows], at=2)
+        printing.table(*table, spare=("took", "removed", "added"))
 
 
 def _compared(daemon: ControlClient, branch: wire.Branch, target: wire.Branch) -> ComparedBranch:
@@ -71,7 +74,7 @@ def _compared(daemon: ControlClient, branch: wire.Branch, target: wire.Branch) -
         conflicts = len(daemon.merge([branch.id], target.id, dry_run=True, hooks=True).conflicts)
     runs = daemon.list_runs(branch.id)
     added, removed = (sum(max(0, count) for count in counts) for counts in zip(*_counts(patches), strict=True))
-    return ComparedBranch(branch.name, branch.changed, added, removed, conflicts, runs[-1] if runs else None)
+    return ComparedBranch(branch.name, branch.changed, added, removed, conflicts, runs[-1] if runs else None, branch.notes)
 
 
 def _counts(patches: list[wire.FilePatch]) -> list[tuple[int, int]]:

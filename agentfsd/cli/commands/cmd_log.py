@@ -84,7 +84,8 @@ def _branch_text(branch: wire.Branch) -> str:
     changes = "changes" if not branch.counted else printing.plural(branch.changed, "change") if branch.changed else "no changes"
     git = "".join(f"; {status_text.in_repository(one.path_bytes, one.sentence)}" for one in branch.repositories)
     merging = f"; {status_text.merging(branch)}" if branch.merging else ""
-    return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{git}{merging}"
+    notes = f"; {printing.plural(branch.notes, 'open note')}" if branch.notes else ""
+    return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{git}{merging}{notes}"
 
 
 def _snapshot_text(snapshot: wire.BranchSnapshot) -> str:

@@ -39,9 +39,9 @@ def mcp(branch: str | None, new: bool, source: str | None, read_only: bool, each
     """Serve a branch to an MCP client on stdin and stdout.
 
     Clients are, for example, Claude Code, Claude Desktop and editors. The tools are those of MCP's reference file system server,
-    and snapshot, restore, diff, list_snapshots, glob and grep. Paths are absolute, below the mount point, or relative to it.
-    Several servers can run at once, in one branch or in several. A server is a process of its branch, so rules by path (`agentfsd
-    rules`) hold for the tools. It ends when the client closes its input, or with SIGTERM.
+    and snapshot, restore, diff, list_snapshots, notes_list, notes_reply, glob and grep. Paths are absolute, below the mount
+    point, or relative to it. Several servers can run at once, in one branch or in several. A server is a process of its branch,
+    so rules by path (`agentfsd rules`) hold for the tools. It ends when the client closes its input, or with SIGTERM.
 
     \b
     Example:

@@ -19,8 +19,9 @@ def watch(branch: str | None, named: str | None, as_json: bool) -> None:
     Each line names the time, the kind of change, the branch and the path. Without BRANCH, it shows all branches. It ends with
     Ctrl-C (exit code 130), when the branch is deleted (0), or when the daemon ends (1). A file that a process writes all the time
     is shown as modified five times a second. Restoring or discarding a branch is a single line; `agentfsd diff` shows the files.
-    "overlap" names a path that other branches have changed, too, "conflict" one at which a merge with them would conflict. If the
-    daemon is killed or replaced, the command goes on with the next one.
+    "overlap" names a path that other branches have changed, too, "conflict" one at which a merge with them would conflict. Kinds
+    that begin with "note-" are about notes (`agentfsd notes`). If the daemon is killed or replaced, the command goes on with the
+    next one.
 
     \b
     Example:
@@ -64,8 +65,10 @@ def _subject(event: wire.Event) -> str:
     if event.kind in ("bound", "unbound"):
         return f"process {event.pid}"
     if not event.path_bytes:
-        return event.name or "."
+        return f"note {event.name} about the branch" if event.kind.startswith("note-") else event.name or "."
     path = printing.quoted(event.path_bytes + b"/" * event.is_dir)
+    if event.kind.startswith("note-"):
+        return f"note {event.name} about {path}"
     if event.kind in ("overlap", "conflict"):
         return f"{path} (changed in {event.name}, too)"
     return f"{printing.quoted(event.old_path_bytes)} -> {path}" if event.old_path_bytes else path

@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # typing takes as long to load as an answer does; checker
 if TYPE_CHECKING:
     from agentfs_client import wire
 
-BRANCH_HEADERS = ("branch", "changes", "processes", "from", "created", "id")
+_BRANCH_HEADERS = ("branch", "changes", "processes", "from", "created", "id")
 
 
 def noted(text: str) -> str:
@@ -39,16 +39,27 @@ def aligned(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
-def branch_rows(branches: "Sequence[wire.Branch]") -> list[tuple[str, ...]]:
-    """Return the rows below BRANCH_HEADERS."""
-    return [
+def branch_table(branches: "Sequence[wire.Branch]") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the headers and rows of a table of branches; with a column of open notes if there are any."""
+    rows: list[tuple[str, ...]] = [
         (b.name, status_text.amount(b), str(b.processes), b.base or "(the lower)", when(b.created_ns), b.id) for b in branches
     ]
+    return with_notes(_BRANCH_HEADERS, rows, [b.notes for b in branches], at=2)
+
+
+def with_notes(
+    headers: tuple[str, ...], rows: list[tuple[str, ...]], notes: Sequence[int], at: int
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return a table with the column *at* more that has the number of open notes of each row; unchanged if there are none."""
+    if not any(notes):
+        return headers, rows
+    wider = [(*row[:at], str(count or ""), *row[at:]) for row, count in zip(rows, notes, strict=True)]
+    return (*headers[:at], "notes", *headers[at:]), wider
 
 
 def branches(listed: "Sequence[wire.Branch]") -> list[str]:
     """Return the lines of a list of branches."""
-    return [*aligned(BRANCH_HEADERS, branch_rows(listed)), *status_text.remarks(listed)]
+    return [*aligned(*branch_table(listed)), *status_text.remarks(listed)]
 
 
 def made_branch(made: "wire.Branch", source: str | None) -> str:

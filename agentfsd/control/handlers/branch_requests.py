@@ -75,6 +75,7 @@ async def delete_branch(services: Services, request: wire.BranchDelete, context:
     """Delete a branch that holds no changes."""
     row = _unused(services, request.ref)
     services.overlay.branches.delete(row.id)
+    services.overlay.notes.forget_gone(services.overlay.branches.ids_in_use())
     services.tell("branch-deleted", row.id, context.caller.pid, branch=row.name)
     await services.settle()
     return wire.Done(message=f"deleted branch {request.ref}")
@@ -86,6 +87,7 @@ async def discard_branch(services: Services, request: wire.Discard, context: Req
     row = _unused(services, request.ref)
     has_more = services.homes is not None and services.homes.has_changes(row.id)
     kept = services.overlay.branches.discard(row.id, keep=request.keep, even_bare=has_more)
+    services.overlay.notes.forget_gone(services.overlay.branches.ids_in_use())
     services.tell("discard", row.id, context.caller.pid, branch=row.name)
     if not services.overlay.refs.exists(row.id):
         services.tell("branch-deleted", row.id, context.caller.pid, branch=row.name)

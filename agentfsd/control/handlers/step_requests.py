@@ -34,7 +34,8 @@ async def take_step(services: Services, request: wire.StepTake, context: Request
     if is_new:
         services.overlay.retention.apply(branch)
         services.tell("snapshot", branch, author.pid, name=step.snapshot)
-    return wire.StepReply(step=wire_step(step, context.bound_to), is_new=is_new)
+    notes = services.overlay.notes.untold_count(branch, request.session)
+    return wire.StepReply(step=wire_step(step, context.bound_to), is_new=is_new, notes=notes)
 
 
 @control_operation(wire.StepList, permission=own_branch("branch"), note=changes_nothing)
@@ -60,5 +61,5 @@ async def step_changes(services: Services, request: wire.StepChanges, context: R
     listed = sorted(shown, key=lambda change: change.status != "D")[: max(0, request.most)]
     return wire.StepChangesReply(
         step=wire_step(step, context.bound_to), counts=dict(counts), changes=[wire_change(change) for change in listed],
-        replaced=replaced,
+        replaced=replaced, notes=services.overlay.notes.untold_count(branch, request.session),
     )  # fmt: skip

@@ -9,7 +9,11 @@ export function follow(branch, { happened, begun = () => {}, gone = () => {} }) 
   const listen = () => {
     if (source || document.hidden) return;
     source = new EventSource(address("/api/events", { branch }));
-    source.addEventListener("message", (event) => happened(JSON.parse(event.data)));
+    source.addEventListener("message", ({ data }) => {
+      const event = JSON.parse(data);
+      happened(event);
+      document.dispatchEvent(new CustomEvent("branch-event", { detail: event })); // for other parts of the page
+    });
     source.addEventListener("begun", begun);
     source.addEventListener("gone", (event) => {
       const { error, final } = JSON.parse(event.data);

@@ -15,6 +15,7 @@ let drawing = false;
 function where(event) {
   if (event.kind === "lost") return [`${event.count} events are not shown: this page was too slow`];
   if (event.kind === "bound" || event.kind === "unbound") return [`process ${event.pid}`];
+  if (event.kind.startsWith("note-")) return [`note ${event.name} about ${event.path || "the branch"}`];
   if (!event.path) return [event.name || ""];
   const path = event.path + (event.is_dir ? "/" : "");
   const gone = event.kind === "deleted";

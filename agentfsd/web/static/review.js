@@ -372,7 +372,6 @@ document.addEventListener("merge-state", tell);
 document.addEventListener("decided", again);
 follow(name, {
   happened(event) {
-    document.dispatchEvent(new CustomEvent("branch-event", { detail: event }));
     if (performance.now() > quietUntil && ["created", "modified", "deleted", "renamed", "attributes", "restore", "merge"].includes(event.kind)) note("The branch has changed since this page was loaded.");
   },
   gone: (sentence) => sentence.startsWith("The branch was deleted") && note(sentence),

@@ -21,6 +21,7 @@ export function card(file, index, page) {
   const top = el("header", { class: "card-top" }, fold, all, mark(change.status), el("h2", { class: "mono" }, name), el("span", { class: "counts" }), change.executed ? el("span", { class: "tag runs", title: change.executed }, "runs on your side") : "", el("span", { class: "spacer" }), link, viewed);
   const made = el("section", { class: "file-card", id: `file-${index}`, "aria-label": change.path }, top, el("div", { class: "card-body" }));
   made.dataset.index = index;
+  made.dataset.key = change.key;
   return made;
 }
 

@@ -347,6 +347,27 @@ class BranchFilesystem(BaseFilesystem):
         except NotFoundError as exc:
             raise SnapshotNotFoundError(sentence(f"there is no snapshot {snapshot.commit_ref}", exc)) from exc
 
+    # -- notes
+
+    def notes(self, *, resolved: bool = False) -> list[wire.BranchNote]:
+        """Return the open notes about the branch, oldest first; with *resolved*, then the others."""
+        return self._way.ask(lambda client: client.list_notes(self.branch_id, resolved=resolved))
+
+    def add_note(self, text: str, *, path: str = "", line: int = 0, last_line: int = 0) -> wire.BranchNote:
+        """Add a note about the branch, a path in it, or lines of a file. See ControlClient.add_note()."""
+        where = os.fsencode(self._normalize(path)) if path else b""
+        return self._way.ask(
+            lambda client: client.add_note(text, self.branch_id, path=where, line=line, last_line=last_line), changes=True
+        )
+
+    def reply_note(self, number: int, text: str) -> wire.BranchNote:
+        """Answer a note."""
+        return self._way.ask(lambda client: client.reply_note(number, text), changes=True)
+
+    def resolve_note(self, number: int, *, resolved: bool = True) -> wire.BranchNote:
+        """Settle a note, or open it again. A process that is bound to the branch may do so with notes of its own only."""
+        return self._way.ask(lambda client: client.resolve_note(number, resolved=resolved))
+
     def discard(self, *, keep: bool = True) -> None:
         """Delete the branch with its changes, and close this object. ``main`` is not deleted but emptied. With *keep*, `agentfsd
         undo` can bring the changes back.

@@ -29,6 +29,7 @@ from agentfs_files.integrations.mcp.mcp_listing import (
     ListDirectoryWithSizes,
     SearchFiles,
 )
+from agentfs_files.integrations.mcp.mcp_notes import ListNotes, ReplyNote
 from agentfs_files.integrations.mcp.mcp_reading import ReadFile, ReadMediaFile, ReadMultipleFiles, ReadTextFile
 from agentfs_files.integrations.mcp.mcp_refusal import McpRefused
 from agentfs_files.integrations.mcp.mcp_searching import Glob, Grep
@@ -50,7 +51,7 @@ _log = logging.getLogger(__name__)
 _TOOLS: tuple[type[McpTool], ...] = (
     ReadTextFile, ReadMediaFile, ReadMultipleFiles, WriteFile, EditFile, CreateDirectory, ListDirectory, ListDirectoryWithSizes,
     DirectoryTree, MoveFile, SearchFiles, GetFileInfo, ListAllowedDirectories, ReadFile,
-    Glob, Grep, TakeSnapshot, RestoreSnapshot, ListSnapshots, DiffSnapshot, DiffWithPatch,
+    Glob, Grep, TakeSnapshot, RestoreSnapshot, ListSnapshots, DiffSnapshot, DiffWithPatch, ListNotes, ReplyNote,
 )  # fmt: skip
 
 
@@ -157,6 +158,8 @@ def _instructions(workspace: Workspace, tools: Iterable[str]) -> str:
         parts.append(
             "snapshot fixes the state of all files in an instant and restore brings it back: use them around risky steps."
         )
+    if ListNotes.name in tools:
+        parts.append("notes_list has what people say about your work.")
     if workspace.filesystem.read_only:
         parts.append("Nothing can be changed here.")
     return " ".join(parts)
@@ -183,7 +186,7 @@ def _call(tool: type[McpTool], given: dict[str, Any], workspace: Workspace, with
     try:
         tool_call = msgspec.convert(given, tool, strict=False)
         tool_call = structs.replace(tool_call, **{name: workspace.locate(getattr(tool_call, name)) for name in _paths_of(tool)})
-        if with_snapshot and tool.changes and tool not in (TakeSnapshot, RestoreSnapshot):
+        if with_snapshot and tool.changes and tool not in (TakeSnapshot, RestoreSnapshot, ReplyNote):
             workspace.snapshot(f"before {tool.name} {path}".rstrip())
         return _answer(tool_call.run(workspace))
     except msgspec.ValidationError as exc:
