@@ -53,6 +53,7 @@ class BoardRow:
         run: The command that was run last; None for none.
         shared: The other branches that changed the same paths, those with the most conflicts first.
         git: What was done with git, a sentence for each repository.
+        is_partial: What takes time is left out: changes, the last file, the other branches.
     """
 
     branch: wire.Branch
@@ -62,23 +63,31 @@ class BoardRow:
     run: LastRun | None
     shared: list[SharedWith]
     git: list[str]
+    is_partial: bool = False
 
 
-def board(client: ControlClient) -> list[BoardRow]:
-    """Describe all branches: first those in which processes work, then those that changed last, main at the end."""
-    activity = {agent.branch: agent for agent in client.top(_GLANCE_S).agents}
-    branches = client.list_branches()
+def board(client: ControlClient, *, quickly: bool = False) -> list[BoardRow]:
+    """Describe all branches: first those in which processes work, then those that changed last, main at the end.
+
+    *quickly*: leave out what may take seconds after the daemon has started. A branch that is the only one is described in full.
+    """
+    branches = client.list_branches(count=False)
+    is_partial = quickly and len(branches) > 1
+    activity = {} if is_partial else {agent.branch: agent for agent in client.top(_GLANCE_S).agents}
+    if not is_partial:
+        branches = client.list_branches()
     refs = {branch.name for branch in branches} | {snapshot.name for snapshot in client.list_snapshots()}
     workers = defaultdict[str, Counter[str]](Counter)
     for binding in client.bindings():
         workers[binding.branch][binding.command] += 1
     runs = {run.branch_id: run for run in client.list_runs()}  # the oldest comes first
-    shared = _shared(client.overlaps().overlaps if any(branch.overlaps for branch in branches) else ())
+    shared = _shared(client.overlaps().overlaps if not is_partial and any(branch.overlaps for branch in branches) else ())
     rows = [
         BoardRow(
             branch, branch.base if branch.base in refs else "", _workers(branch, workers[branch.name]),
             activity[branch.name].last_path if branch.name in activity else "", last_run(runs.get(branch.id), branch),
             shared.get(branch.name, []), [in_repository(one.path_bytes, one.sentence) for one in branch.repositories],
+            is_partial,
         )
         for branch in branches
     ]  # fmt: skip

@@ -79,10 +79,10 @@ class LiveOverlay:
 
     # -- the first page
 
-    def branches(self) -> tuple[str, list[BoardRow]]:
-        """Describe the branches for the first page, after its pulse: see pulse()."""
+    def branches(self, *, quickly: bool) -> tuple[str, list[BoardRow]]:
+        """Describe the branches for the first page, after its pulse: see pulse() and board()."""
         with self.client() as client:
-            return pulse(client), board(client)
+            return pulse(client), board(client, quickly=quickly)
 
     def pulse(self) -> str:
         """Return another text as soon as the first page has to be asked for again, although there was no event."""

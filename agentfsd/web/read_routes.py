@@ -51,8 +51,8 @@ class ReadRoutes:
         ]
 
     def branches(self, request: Request) -> Response:
-        """Show the branches and the processes in them."""
-        pulse, rows = self._overlay.branches()
+        """Show the branches. A browser that opens the page gets at once what is known at once; its script asks for the rest."""
+        pulse, rows = self._overlay.branches(quickly=request.headers.get("sec-fetch-mode") == "navigate")
         return self._pages.page("branches.html", request, rows=rows, pulse=pulse)
 
     def files(self, request: Request) -> Response:

@@ -46,7 +46,7 @@ def test_person_finds_what_an_agent_changed_and_compares_it(browser: Browser, ad
     go(browser, address, "/")
     row = "document.querySelector('tr[data-branch=agent-3]')"
     assert "6 added" in browser.until(f"{row}.querySelector('.what').title")
-    assert " changes" in browser.run(f"{row}.querySelector('.what').innerText")
+    browser.until(f"{row}.querySelector('.what').innerText.includes(' changes')")
     browser.click("tr[data-branch='agent-3'] .row-link")
     browser.until("location.pathname === '/review' && document.querySelector('.diff .was .changed')?.innerText === 'one'")
     go(browser, address, "/compare?a=&b=agent-3")

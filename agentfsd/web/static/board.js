@@ -103,7 +103,7 @@ function soon() {
 }
 
 follow("", {
-  begun: renew, // what happened before it listened, also while the daemon was started again
+  begun: soon, // what happened before it listened, also while the daemon was started again
   happened(event) {
     touched.add(event.branch);
     soon();
@@ -122,4 +122,4 @@ setInterval(async () => {
   if (found && found.pulse !== table.parentElement.dataset.pulse) soon();
 }, 2_000); // no event says that a process has ended, or a run was recorded
 order.apply();
-count();
+renew(); // the page was made without what takes time
