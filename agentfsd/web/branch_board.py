@@ -42,7 +42,7 @@ class SharedWith:
 
 
 @dataclass(frozen=True)
-class BoardRow:
+class BranchOnBoard:
     """A branch.
 
     Attributes:
@@ -66,7 +66,7 @@ class BoardRow:
     is_partial: bool = False
 
 
-def board(client: ControlClient, *, quickly: bool = False) -> list[BoardRow]:
+def board(client: ControlClient, *, quickly: bool = False) -> list[BranchOnBoard]:
     """Describe all branches: first those in which processes work, then those that changed last, main at the end.
 
     *quickly*: leave out what may take seconds after the daemon has started. A branch that is the only one is described in full.
@@ -83,7 +83,7 @@ def board(client: ControlClient, *, quickly: bool = False) -> list[BoardRow]:
     runs = {run.branch_id: run for run in client.list_runs()}  # the oldest comes first
     shared = _shared(client.overlaps().overlaps if not is_partial and any(branch.overlaps for branch in branches) else ())
     rows = [
-        BoardRow(
+        BranchOnBoard(
             branch, branch.base if branch.base in refs else "", _workers(branch, workers[branch.name]),
             activity[branch.name].last_path if branch.name in activity else "", last_run(runs.get(branch.id), branch),
             shared.get(branch.name, []), [in_repository(one.path_bytes, one.sentence) for one in branch.repositories],
@@ -101,7 +101,7 @@ def pulse(client: ControlClient) -> str:
     return f"{hash(tuple(bound)):x} {runs[-1].id if runs else 0} {len(runs)}"
 
 
-def _rank(row: BoardRow) -> tuple[bool, bool, int]:
+def _rank(row: BranchOnBoard) -> tuple[bool, bool, int]:
     branch = row.branch
     return branch.processes == 0, branch.name == "main", -max(branch.changed_ns, branch.created_ns)
 

@@ -13,11 +13,11 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
 from agentfsd.domain_errors import Refusal, invalid
-from agentfsd.web import conflict_blocks, conflict_view
-from agentfsd.web.conflict_blocks import Choice
+from agentfsd.web import conflict_view, marked_text
 from agentfsd.web.conflict_view import Now
 from agentfsd.web.display_text import path_of, plural, visible
 from agentfsd.web.file_routes import MAX_IMAGE_BYTES, picture
+from agentfsd.web.marked_text import TakenLines
 from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import Pages, answer
 from agentfsd.web.query_params import QueryParams
@@ -115,13 +115,13 @@ def _content(client: ControlClient, request: Request, branch: wire.Branch, path:
         raise invalid(f"{visible(_text(path))} is no file that can be edited here", "take one side, or mark it as it is")
     text = field(request, "text", None) if "text" in request.state.form else None
     if text is not None:
-        made = conflict_blocks.written(text, ends=b"\r\n" in now.found.data)
+        made = marked_text.written(text, ends=b"\r\n" in now.found.data)
         return made if now.found.data.endswith(b"\n") or not text else _as_it_ended(made, text)
     reply = client.conflicts(branch.id)
     parts = conflict_view.parts_of(now, reply, conflict_view.conflict_of(reply, path))
     if parts is None:
         raise _changed(path)
-    return conflict_blocks.joined(parts, msgspec.json.decode(field(request, "choices").encode(), type=list[Choice]))
+    return marked_text.joined(parts, msgspec.json.decode(field(request, "choices").encode(), type=list[TakenLines]))
 
 
 def _as_it_ended(made: bytes, text: str) -> bytes:

@@ -11,10 +11,10 @@ import msgspec
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.domain_errors import not_found
-from agentfsd.web.conflict_blocks import MarkedLines, Part, split
 from agentfsd.web.diff_rows import marked_against
 from agentfsd.web.display_text import key, size, visible
 from agentfsd.web.highlighting import Line, coloured
+from agentfsd.web.marked_text import MarkedLines, Part, split
 
 Side = Literal["base", "ours", "theirs", "now"]
 SIDES: tuple[Side, ...] = ("base", "ours", "theirs")

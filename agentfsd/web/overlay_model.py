@@ -14,7 +14,7 @@ from agentfs_client.errors import AgentFSError
 from agentfs_client.locate import Mount
 from agentfs_files.filesystem.virtual_paths import parent_of
 from agentfs_files.remote_files import RemoteFiles
-from agentfsd.web.branch_board import BoardRow, board, pulse
+from agentfsd.web.branch_board import BranchOnBoard, board, pulse
 from agentfsd.web.cancel_on_disconnect import CURRENT
 from agentfsd.web.diff_rows import summary
 from agentfsd.web.display_text import ago
@@ -79,7 +79,7 @@ class LiveOverlay:
 
     # -- the first page
 
-    def branches(self, *, quickly: bool) -> tuple[str, list[BoardRow]]:
+    def branches(self, *, quickly: bool) -> tuple[str, list[BranchOnBoard]]:
         """Describe the branches for the first page, after its pulse: see pulse() and board()."""
         with self.client() as client:
             return pulse(client), board(client, quickly=quickly)

@@ -72,7 +72,7 @@ def reviewed(client: ControlClient, branch: str, paths: Sequence[str], *, is_ope
         paths: Their paths now.
         is_open: Also the lines of files that are folded otherwise.
     """
-    patches = _patches(client, branch, [_bytes(path) for path in paths])
+    patches = patches_by_path(client, branch, [_bytes(path) for path in paths])
     generated = _generated(client, branch, paths)
     files: list[ReviewedFile] = []
     for path in paths:
@@ -91,7 +91,7 @@ def picks_of(client: ControlClient, branch: str, chosen: Sequence[Chosen]) -> Pi
         Refusal: ``picked-stale`` if a file is not what the page shows any more; ``invalid`` for hunks that it does not have.
     """
     wanted = {path_of(each.key): each for each in chosen}
-    patches = _patches(client, branch, [_bytes(path) for path in wanted])
+    patches = patches_by_path(client, branch, [_bytes(path) for path in wanted])
     return joined(_picks(client, branch, path, each, patches.get(_bytes(path))) for path, each in wanted.items())
 
 
@@ -113,7 +113,7 @@ def _picks(client: ControlClient, branch: str, path: str, chosen: Chosen, patch:
     return picks
 
 
-def _patches(client: ControlClient, branch: str, paths: Sequence[bytes]) -> dict[bytes, wire.FilePatch | str]:
+def patches_by_path(client: ControlClient, branch: str, paths: Sequence[bytes]) -> dict[bytes, wire.FilePatch | str]:
     """Return the patches by path, or why there is none."""
     try:
         found = client.patches(branch, paths=paths, own=True, internal=False, context_lines=WHOLE_FILE) if paths else []
@@ -123,7 +123,7 @@ def _patches(client: ControlClient, branch: str, paths: Sequence[bytes]) -> dict
         if len(paths) == 1:
             return {paths[0]: f"{exc.message}."}
         half = len(paths) // 2
-        return {**_patches(client, branch, paths[:half]), **_patches(client, branch, paths[half:])}
+        return {**patches_by_path(client, branch, paths[:half]), **patches_by_path(client, branch, paths[half:])}
     return {patch.path_bytes: patch for patch in found}
 
 
@@ -214,7 +214,7 @@ def _stale(path: str) -> Refusal:
 
 def whole_rows(client: ControlClient, branch: str, path: str) -> list[Row]:
     """Return all lines of a file, also those between its hunks."""
-    patch = _patches(client, branch, [_bytes(path)]).get(_bytes(path))
+    patch = patches_by_path(client, branch, [_bytes(path)]).get(_bytes(path))
     if not isinstance(patch, wire.FilePatch):
         return []
     return [row for hunk in hunks_of(path, patch.patch) for row in hunk.rows]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentfsd.domain_errors import Refusal
-from agentfsd.web.conflict_blocks import Choice, MarkedLines, joined, split, written
+from agentfsd.web.marked_text import MarkedLines, TakenLines, joined, split, written
 from tests.mounted import AGENTFSD, Mounted
 from tests.web.asking import Visitor
 from tests.web.browser import Browser, needs_chromium, served
@@ -267,7 +267,7 @@ def test_text_is_split_at_its_markers_only_where_they_are_certain(text: bytes, f
     assert parts is not None
     assert [part for part in parts if isinstance(part, MarkedLines)] == found
     with pytest.raises(Refusal):
-        joined(parts, [Choice("ours")] * (len(found) + 1))
+        joined(parts, [TakenLines("ours")] * (len(found) + 1))
 
 
 def test_lines_end_as_in_the_file() -> None:

@@ -23,7 +23,7 @@ class MarkedLines(NamedTuple):
     ends: bool
 
 
-class Choice(msgspec.Struct, array_like=True):
+class TakenLines(msgspec.Struct, array_like=True):
     """What becomes of a block: one side, both (ours first), or ``text``."""
 
     take: Take
@@ -98,7 +98,7 @@ def blocks(parts: Sequence[Part]) -> list[MarkedLines]:
     return [part for part in parts if isinstance(part, MarkedLines)]
 
 
-def joined(parts: Sequence[Part], choices: Sequence[Choice]) -> bytes:
+def joined(parts: Sequence[Part], choices: Sequence[TakenLines]) -> bytes:
     """Put a text together.
 
     Raises:
@@ -110,7 +110,7 @@ def joined(parts: Sequence[Part], choices: Sequence[Choice]) -> bytes:
     return b"".join(_decided(part, next(left)) if isinstance(part, MarkedLines) else part for part in parts)
 
 
-def _decided(block: MarkedLines, choice: Choice) -> bytes:
+def _decided(block: MarkedLines, choice: TakenLines) -> bytes:
     if choice.take == "text":
         return written(choice.text, ends=block.ends)
     return {"ours": block.ours, "theirs": block.theirs, "both": block.ours + block.theirs}[choice.take]
