@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -174,7 +175,9 @@ def test_a_client_that_goes_before_it_is_told_misses_nothing_and_two_at_once_are
             gone.connect(place)
             gone.sendall(wire.frame(wire.encode(wire.Hello(client="gone"), json=False)))
             assert gone.recv(1 << 16)
+            os.kill(project.record().pid, signal.SIGSTOP)
             gone.sendall(wire.frame(wire.encode(wire.NoteTell(session="s", branch="fix", most=5), json=False)))
+        os.kill(project.record().pid, signal.SIGCONT)
 
         def told() -> list[int]:
             with ControlClient.connect(place) as other:
@@ -264,7 +267,13 @@ def test_what_a_note_cannot_be_about_is_said(project: Mounted) -> None:
         done = project.cli("notes add", named, *(arguments[1:] if named != "fix" else arguments), check=False)
         assert words in " ".join(done.stderr.split()), (arguments, done.stderr)
         assert done.returncode in (1, 2)
-    assert listed(project, "fix") == []
+    for command, words in (
+        ("notes add", ("fix",)), ("notes reply", ("1", "two", "words")), ("notes --all list", ("fix",)),
+    ):  # fmt: skip
+        done = project.cli(command, *words, check=False)
+        assert done.returncode == 2
+        assert re.search("fix is a branch|quotation marks|options go after the word", done.stderr), done.stderr
+    assert listed(project, "fix") == listed(project, "main") == []
     assert added(project, "fix", "x" * (16 * 1024))
     with ControlClient.connect(project.record().socket) as client:
         for path in ("../text", "/text", "src/../../x"):

@@ -8,6 +8,7 @@ import pwd
 from collections.abc import Sequence
 
 import trio
+import trio.lowlevel
 
 from agentfs_client import wire
 from agentfsd.control.audit_notes import changes_nothing, told_as_event
@@ -146,8 +147,9 @@ async def tell_notes(services: Services, request: wire.NoteTell, context: Reques
     mark = notes.mark()
     seen = [note_id for note_id, path in untold if not context.hides(path)]
     described = await _replies(services, branch_id, list(map(notes.find, seen[: max(0, request.most)])), context)
-    # The session counts as told only now, so that a client that has gone is told the next time. Another request of the session
-    # may have told it meanwhile.
+    # The session counts as told only now, so that a client that has gone is told the next time: the checkpoint ends this request
+    # then. Another request of the session may have told it meanwhile.
+    await trio.lowlevel.checkpoint()
     still = {note_id for note_id, _ in notes.untold(branch_id, request.session)}.intersection(seen)
     notes.tell(branch_id, request.session, mark)
     shown = [note for note in described.notes if note.id in still]
