@@ -87,7 +87,7 @@ def untold(store: Store, branch_id: str, session: str) -> list[tuple[int, bytes]
 
 
 def tell(store: Store, branch_id: str, session: str, mark: int, keep: int) -> None:
-    """Store that a session was told of the news below *mark*, in the open transaction. The branch keeps its last *keep* sessions."""
+    """Store that a session was told of the news below *mark*, in the open transaction. The last *keep* sessions stay."""
     store.db.execute(_TELL, (branch_id, session, mark))
     store.db.execute(_OLD_SESSIONS, (branch_id, branch_id, keep))
 

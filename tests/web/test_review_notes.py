@@ -100,6 +100,12 @@ def test_a_note_is_written_at_a_line_answered_and_settled(browser: Browser, addr
     for letter in "jnvxcr?g":  # which are keys of the page elsewhere
         browser.press(letter)
     assert browser.run("document.activeElement.value") == "jnvxcr?g"
+    mounted.cli("notes resolve", str(note["id"]))  # by somebody else: what is being written stays
+    browser.until("document.querySelector('#notes h2').innerText === 'Notes'")
+    assert browser.run(f"{below}.querySelector('textarea').value") == "jnvxcr?g"
+    mounted.cli("notes reopen", str(note["id"]))
+    browser.until("document.querySelector('#notes h2').innerText === '1 open note'")
+    browser.run(f"void {below}.querySelector('textarea').focus()")
     browser.run("void document.activeElement.closest('form').requestSubmit()")
     browser.until(f"{below}.querySelectorAll('.remark-said').length === 3")
     browser.run(f"void {below}.querySelector('.remark-resolve').click()")
@@ -174,8 +180,9 @@ def test_notes_elsewhere_are_listed_with_what_became_of_their_place(browser: Bro
 
 def test_a_line_of_any_bytes_can_have_a_note(browser: Browser, address: str, mounted: Mounted) -> None:
     mounted.cli("branch create", "odd")
-    odd = [rb"cr\r", rb"tab\there\t", rb"latin \344", rb"feed\f next", rb"sep \342\200\250 next", rb"nul \001", rb"cr\r in it", rb"   ", b"x" * 3000]
-    mounted.sh("odd", "printf '" + "".join(f"{line.decode()}\\n" for line in odd) + "' > odd.py")
+    odd = [
+        r"cr\r", r"tab\there\t", r"latin \344", r"feed\f next", r"sep \342\200\250 next", r"one \001", r"cr\r in it", "   ", "x" * 3000]
+    mounted.sh("odd", "printf '" + "".join(f"{line}\\n" for line in odd) + "' > odd.py")
     review(browser, address, "odd", "odd.py")
     card = _AT_TEXT.replace("text.py", "odd.py")
     for line in range(1, len(odd) + 1):
