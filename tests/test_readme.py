@@ -38,7 +38,7 @@ git add -A && git commit -q -m first && cd ..
 PATH={shlex.quote(str(BIN))}:/usr/local/bin:$PATH
 agentfsd() {{
     case "$1" in
-        top | watch | ui)
+        top | watch | ui | review)
             interrupted="timeout --foreground --preserve-status -s INT 3"
             BROWSER=true script -qec "$interrupted agentfsd $*" /dev/null </dev/null || [ $? = 130 ]
             ;;
@@ -92,6 +92,7 @@ SECTIONS = {
     ),
     "Browse yesterday": (_MOUNTED, ["Files .agentfs/snapshots/20", "M\tREADME.md"]),
     "Review in the browser": (_MOUNTED + "mkdir sessions; touch sessions/4f1c.jsonl\n", [".localhost:"]),
+    "Review on the terminal": (_MOUNTED + "agentfsd run -b fix-1 --new -- my-agent\n", ["hunk chosen"]),
     "Notes": (_MOUNTED, ["note 1 about README.md:1 in fix-1", "answered note 1", "    it says so now", "(1)"]),
     "See what happens, and who did it": (_MOUNTED + "agentfsd run -b fix-1 --new -- my-agent\n", ["create", "hostfs"]),
     "Who collides": (_MOUNTED, ["content", "way-1, way-2  README.md"]),

@@ -21,7 +21,9 @@ SLOW = [
     "client/test_typescript",
     "core/test_damage", "core/test_fault_points", "core/test_model", "fuse/test_native_fuzz", "fuse/test_native_model",
     "fuse/test_views", "fuse/test_lower_drift", "fuse/test_mount.py",
-    "history/test_faults", "history/test_merge.py", "metadata/test_damage",
+    "history/test_faults", "history/test_merge.py", "history/test_merge_model", "history/test_threeway_model",
+    "history/test_commit_model", "history/test_target_changes", "metadata/test_damage", "metadata/test_journal",
+    "overlayfs/test_random_runs",
     "test_readme", "test_demo", "test_release", "test_bench", "test_docs",
 ]  # fmt: skip
 

@@ -13,7 +13,7 @@ _SECTIONS = (  # as `agentfsd --help` shows them; each command is in the module 
     ),
     HelpSection("Agents", ("agent", "hook", "mcp", "rewind")),
     HelpSection("History", ("snapshot", "log", "restore", "undo", "discard", "prune", "gc")),
-    HelpSection("Looking", ("status", "diff", "compare", "notes", "watch", "top", "audit", "ui")),
+    HelpSection("Looking", ("status", "diff", "compare", "review", "notes", "watch", "top", "audit", "ui")),
     HelpSection("Service", ("restart", "rules", "asks", "policy", "interpose", "backstore", "fsck", "completion")),
 )
 

@@ -1,0 +1,59 @@
+"""What branches changed, how their last command ended, and where they conflict with a target: to choose one of them."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from agentfs_client import wire
+from agentfs_client.control import ControlClient
+from agentfsd.cli.output import run_lines
+
+HEADERS = ("branch", "changes", "added", "removed", "last command", "status", "took", "conflicts")
+
+
+class ComparedBranch(msgspec.Struct, frozen=True):
+    """A branch in the table.
+
+    Attributes:
+        changed: Its changes since it was made.
+        added: Lines added by those; likewise ``removed``.
+        conflicts: The paths at which merging it into the target would conflict; -1: it is the target.
+        run: The command that was run last in it.
+        notes: Its open notes.
+    """
+
+    branch: str
+    changed: int
+    added: int
+    removed: int
+    conflicts: int
+    run: wire.RecordedRun | None
+    notes: int = 0
+
+
+def compared(daemon: ControlClient, branches: Sequence[wire.Branch], target: wire.Branch) -> list[ComparedBranch]:
+    """Compare branches with the target that one of them may be merged into."""
+    return [_compared(daemon, branch, target) for branch in branches]
+
+
+def cells(row: ComparedBranch) -> tuple[str, ...]:
+    """Return a row of the table, as HEADERS names its columns."""
+    run = row.run
+    ended = (run_lines.shortened(run.command), run_lines.status(run), run_lines.took(run)) if run is not None else ("", "", "")
+    conflicts = "" if row.conflicts < 0 else str(row.conflicts or "none")
+    return (row.branch, str(row.changed), f"+{row.added}", f"-{row.removed}", *ended, conflicts)
+
+
+def lines_of(daemon: ControlClient, branch: str) -> tuple[int, int]:
+    """Count the lines that a branch added and removed since it was made."""
+    patches = daemon.patches(branch, own=True, internal=False, stat_only=True)
+    return sum(max(0, patch.added) for patch in patches), sum(max(0, patch.removed) for patch in patches)
+
+
+def _compared(daemon: ControlClient, branch: wire.Branch, target: wire.Branch) -> ComparedBranch:
+    added, removed = lines_of(daemon, branch.id)
+    conflicts = -1
+    if branch.id != target.id:
+        conflicts = len(daemon.merge([branch.id], target.id, dry_run=True, hooks=True).conflicts)
+    runs = daemon.list_runs(branch.id)
+    return ComparedBranch(branch.name, branch.changed, added, removed, conflicts, runs[-1] if runs else None, branch.notes)

@@ -1,0 +1,398 @@
+"""The screen of one branch: its files at the left, their changes at the right, and what becomes of them."""
+
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.widgets import Footer, Input
+
+from agentfs_client import wire
+from agentfs_client.errors import NotFoundError
+from agentfsd.cli.terminal_review import key_tables
+from agentfsd.cli.terminal_review.branch_deeds import BranchDeeds
+from agentfsd.cli.terminal_review.conflict_screen import ConflictScreen
+from agentfsd.cli.terminal_review.deeds import Deed, StaleError, Verb
+from agentfsd.cli.terminal_review.dialogues import KeyHelp
+from agentfsd.cli.terminal_review.diff_view import DiffView
+from agentfsd.cli.terminal_review.files_tree import FilesTree
+from agentfsd.cli.terminal_review.head_line import HeadLine, WarningLine
+from agentfsd.cli.terminal_review.reviewed_branch import ReviewedBranch, fill, read_files
+from agentfsd.control.status_text import plural
+from agentfsd.escape import printable
+
+if TYPE_CHECKING:
+    from agentfsd.cli.terminal_review.review_app import ReviewApp, Trouble
+    from agentfsd.cli.terminal_review.reviewed_branch import FileUnderReview
+    from agentfsd.review.hunks import ChangedFile
+    from agentfsd.web.reviewed_files import ReviewedFile
+
+_LOOK_S = 1.5
+_LEAST_WIDTH = 60  # columns from which on the tree is shown
+
+
+class BranchScreen(Screen[None]):
+    """A branch under review.
+
+    Args:
+        ref: The branch's name or id.
+    """
+
+    CSS = "BranchScreen Input { height: 1; border: none; display: none; }"
+    AUTO_FOCUS: ClassVar[str] = "DiffView"
+    BINDINGS = [
+        Binding("space", "choose", "choose"),
+        Binding("a", "toggle_file", show=False),
+        Binding("A", "toggle_all", "all", show=False),
+        Binding("j", "hunk(1)", "hunk", key_display="j/k"),
+        Binding("k", "hunk(-1)", show=False),
+        Binding("n", "file(1)", "file", key_display="n/p"),
+        Binding("p", "file(-1)", show=False),
+        Binding("v", "viewed", show=False),
+        Binding("e,s", "split", "split", show=False),
+        Binding("o", "fold", show=False),
+        Binding("c", "do('commit')", "commit"),
+        Binding("m", "do('merge')", "merge"),
+        Binding("d", "do('take back')", "take back"),
+        Binding("D", "do('discard')", show=False),
+        Binding("u", "do('undo')", show=False),
+        Binding("x", "conflicts", show=False),
+        Binding("r", "reread", show=False),
+        Binding("t", "tree", show=False),
+        Binding("slash", "search", show=False, priority=True),  # what is typed behind it goes to the field
+        Binding("question_mark", "keys", "keys", key_display="?"),
+        Binding("q", "back", "back"),
+        Binding("escape", "back", show=False),
+    ]
+
+    def __init__(self, ref: str) -> None:
+        super().__init__()
+        self._ref = ref
+        self.reviewed: ReviewedBranch | None = None
+        self._before: dict[bytes, FileUnderReview] = {}
+        self._generation = 0  # answers of an earlier reading do not count
+        self._is_looking = self._is_outdated = False
+
+    @property
+    def _app(self) -> "ReviewApp":
+        return cast("ReviewApp", self.app)
+
+    def compose(self) -> ComposeResult:
+        """Build the screen."""
+        yield HeadLine("reading ...")
+        yield WarningLine()
+        with Horizontal():
+            yield FilesTree()
+            yield DiffView()
+        yield Input(placeholder="a word in the path", compact=True)
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        """Read the branch, and look from time to time whether it has changed."""
+        self._diff, self._tree = self.query_one(DiffView), self.query_one(FilesTree)
+        self._say(f"{printable(self._ref)}: reading ...")
+        self.action_reread()
+        self.set_interval(_LOOK_S, self._look)
+
+    def on_resize(self) -> None:
+        """Leave the tree out where it would take too much of the width."""
+        self.query_one(FilesTree).display = self.app.size.width >= _LEAST_WIDTH
+
+    # -- reading
+
+    def action_reread(self) -> None:
+        """Read the branch again. What was chosen of a file stays chosen if the file is the same."""
+        self._generation += 1
+        self._app.ask(
+            partial(ReviewedBranch, ref=self.reviewed.branch.id if self.reviewed is not None else self._ref),
+            partial(self._came, self._generation), self._failed,
+        )  # fmt: skip
+
+    def _came(self, generation: int, found: ReviewedBranch) -> None:
+        if generation != self._generation or not self.is_attached:
+            return
+        before, at = self.reviewed, self._diff.at
+        path = before.files[at[0]].path if before is not None and at[0] < len(before.files) else None
+        self._before = {file.path: file for file in before.files} if before is not None else {}
+        if before is not None:
+            found.keep_marks(before)
+        self.reviewed, self._is_outdated = found, False
+        self._tree.show(found.files)
+        self._diff.show(found.files)
+        number = next((number for number, file in enumerate(found.files) if file.path == path), 0)
+        if found.files and number:
+            self._diff.go_to_file(number)
+        self._say_state()
+        self._warn("")
+        self._read_more()
+
+    def _failed(self, trouble: "Trouble") -> None:
+        if not self.is_attached:
+            return
+        self._is_outdated = True
+        if isinstance(trouble.error, NotFoundError):
+            self._warn(f"{printable(self._called)} was deleted; q goes back, u undoes what discarded it")
+        else:
+            self._app.tell_trouble(trouble)
+
+    def _read_more(self) -> None:
+        """Read the lines of the next files, beginning with the one on the screen."""
+        assert self.reviewed is not None
+        files = self.reviewed.unread(self._diff.at[0])
+        if files:
+            paths = [file.path for file in files]
+            self._app.ask(
+                partial(read_files, branch=self.reviewed.branch.id, paths=paths), partial(self._lines_came, self._generation),
+                self._failed,
+            )  # fmt: skip
+
+    def _lines_came(self, generation: int, found: "dict[bytes, ChangedFile | ReviewedFile]") -> None:
+        if generation != self._generation or self.reviewed is None or not self.is_attached:
+            return
+        numbers = []
+        for number, file in enumerate(self.reviewed.files):
+            if file.path in found and not file.is_read:
+                fill(file, found[file.path], self._before.get(file.path))
+                self._recall(file)
+                numbers.append(number)
+                self._tree.mark(number)
+        self._diff.remeasure(numbers)
+        if self._diff.at[1] < 0 and self._diff.at[0] in numbers:
+            self._diff.go_to_file(self._diff.at[0])
+        self._say_state()
+        self._read_more()
+
+    def _recall(self, file: "FileUnderReview") -> None:
+        assert self.reviewed is not None
+        if (self.reviewed.branch.id, file.path, file.version) in self._app.viewed:
+            file.is_viewed = file.is_folded = True
+
+    def _look(self) -> None:
+        """Look whether the branch has changed."""
+        if self.reviewed is None or self._is_looking or not self.is_current:
+            return
+        self._is_looking = True
+        ref = self.reviewed.branch.id
+        self._app.ask(lambda daemon: daemon.show_branch(ref), self._looked, self._not_looked)
+
+    def _looked(self, now: wire.Branch) -> None:
+        self._is_looking = False
+        seen = self.reviewed.branch if self.reviewed is not None else now
+        if (now.changed_ns, now.merging, now.undecided, now.committed_ns) != (
+            seen.changed_ns, seen.merging, seen.undecided, seen.committed_ns,
+        ):  # fmt: skip
+            self._is_outdated = True
+            self._warn(f"{printable(now.name)} has changed since it was read: r reads it again")
+        elif not self._is_outdated:
+            self._warn("")
+
+    def _not_looked(self, trouble: "Trouble") -> None:
+        self._is_looking = False
+        if isinstance(trouble.error, NotFoundError):
+            self._is_outdated = True
+            self._warn(f"{printable(self._called)} was deleted; q goes back, u undoes what discarded it")
+        else:
+            self._warn(f"{printable(trouble.message)}; trying again")
+
+    # -- what it says
+
+    @property
+    def _called(self) -> str:
+        return self.reviewed.branch.name if self.reviewed is not None else self._ref
+
+    def _say(self, text: str) -> None:
+        self.query_one(HeadLine).say(text)
+
+    def _warn(self, text: str) -> None:
+        if not self.is_attached:
+            return
+        self.query_one(WarningLine).say(text)
+
+    def _say_state(self) -> None:
+        if self.reviewed is None:
+            return
+        branch, files = self.reviewed.branch, self.reviewed.files
+        taken, hunks = sum(file.taken for file in files), sum(len(file.choices) for file in files)
+        waiting = sum(not file.is_read for file in files)
+        parts = [printable(branch.name)]
+        parts += [plural(len(files), "file"), f"{taken} of {plural(hunks, 'hunk')} chosen"] if files else ["no changes"]
+        parts += [f"{sum(file.is_viewed for file in files)} viewed"] if any(file.is_viewed for file in files) else []
+        parts += [f"reading {waiting} more"] if waiting else []
+        parts += [f"{plural(branch.undecided, 'conflict')} left: x"] if branch.undecided else []
+        parts += ["merge not finished: x"] if branch.merging and not branch.undecided else []
+        self._say("  ".join([*parts, *map(printable, self.reviewed.git)]))
+
+    def on_diff_view_moved(self) -> None:
+        """Let the tree follow the diff."""
+        self._tree.point(self._diff.at[0])
+
+    def on_tree_node_selected(self, event: FilesTree.NodeSelected[int]) -> None:
+        """Go to a file of the tree."""
+        if event.node.data is not None:
+            self._diff.go_to_file(event.node.data)
+            self._diff.focus()
+
+    def on_files_tree_chosen(self, event: FilesTree.Chosen) -> None:
+        """Choose a file in the tree."""
+        self._take_file(event.number)
+
+    # -- choosing
+
+    @property
+    def _file(self) -> "FileUnderReview | None":
+        files = self.reviewed.files if self.reviewed is not None else []
+        return files[self._diff.at[0]] if self._diff.at[0] < len(files) else None
+
+    def _changed(self, number: int) -> None:
+        self._tree.mark(number)
+        self._diff.refresh_all()
+        self._say_state()
+
+    def action_choose(self) -> None:
+        """Choose the hunk, or not."""
+        file, (number, choice) = self._file, self._diff.at
+        if file is None:
+            return
+        if 0 <= choice < len(file.choices) and not file.is_folded:
+            file.choices[choice].is_taken = not file.choices[choice].is_taken
+            self._changed(number)
+        else:
+            self._take_file(number)
+
+    def action_toggle_file(self) -> None:
+        """Choose all hunks of the file, or none."""
+        self._take_file(self._diff.at[0])
+
+    def _take_file(self, number: int) -> None:
+        if self.reviewed is not None and number < len(self.reviewed.files):
+            file = self.reviewed.files[number]
+            file.take(is_taken=not file.is_wholly_taken)
+            self._changed(number)
+
+    def action_toggle_all(self) -> None:
+        """Choose all hunks of the branch, or none."""
+        files = [file for file in (self.reviewed.files if self.reviewed is not None else []) if file.choices]
+        is_taken = not all(file.is_wholly_taken for file in files)
+        for file in files:
+            file.take(is_taken=is_taken)
+        for number in range(len(self.reviewed.files) if self.reviewed is not None else 0):
+            self._tree.mark(number)
+        self._diff.refresh_all()
+        self._say_state()
+
+    def action_split(self) -> None:
+        """Split the hunk."""
+        file, (number, choice) = self._file, self._diff.at
+        if file is None or not 0 <= choice < len(file.choices):
+            return
+        if file.split(choice):
+            self._diff.remeasure([number])
+            self._changed(number)
+        else:
+            self.notify("This hunk has only one place where lines differ.", timeout=2)
+
+    def action_viewed(self) -> None:
+        """Mark the file as viewed, fold it, and go on; or take the mark away."""
+        file, number = self._file, self._diff.at[0]
+        if file is None or self.reviewed is None or not file.is_read:
+            return
+        file.is_viewed = file.is_folded = not file.is_viewed
+        seen = self.reviewed.branch.id, file.path, file.version
+        self._app.viewed.add(seen) if file.is_viewed else self._app.viewed.discard(seen)
+        self._diff.remeasure([number])
+        self._changed(number)
+        last = number + 1 >= len(self.reviewed.files)
+        self._diff.go_to_file(number if last or not file.is_viewed else number + 1)
+
+    def action_fold(self) -> None:
+        """Fold or unfold the file."""
+        file, number = self._file, self._diff.at[0]
+        if file is not None:
+            file.is_folded = not file.is_folded
+            self._diff.remeasure([number])
+            self._diff.go_to_file(number)
+
+    # -- moving
+
+    def action_hunk(self, step: int) -> None:
+        """Go to the next hunk, or the previous one."""
+        self._diff.next_hunk(1 if step > 0 else -1)
+
+    def action_file(self, step: int) -> None:
+        """Go to the next file, or the previous one."""
+        self._diff.next_file(1 if step > 0 else -1)
+
+    def action_tree(self) -> None:
+        """Hide or show the tree."""
+        self._tree.display = not self._tree.display
+        self._diff.focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        """Let a field have the key that begins a search."""
+        return action != "search" or not isinstance(self.focused, Input)
+
+    def action_search(self) -> None:
+        """Ask for a word."""
+        field = self.query_one(Input)
+        field.display = True
+        field.value = ""
+        self.set_focus(field)  # at once: the next key may be there already
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Go to the next file with the word in its path."""
+        event.input.display = False
+        self._diff.focus()
+        files = self.reviewed.files if self.reviewed is not None else []
+        word, here = event.value.lower(), self._diff.at[0]
+        order = [*range(here + 1, len(files)), *range(min(here + 1, len(files)))]
+        found = next((number for number in order if word in files[number].shown_path.lower()), None)
+        if word and found is not None:
+            self._diff.go_to_file(found)
+        elif word:
+            self.notify(f"No path has {printable(event.value)}.", timeout=2, markup=False)
+
+    def action_back(self) -> None:
+        """Leave the search, or the screen."""
+        field = self.query_one(Input)
+        if field.display:
+            field.display = False
+            self._diff.focus()
+        elif len(self.app.screen_stack) > 2:
+            self.app.pop_screen()
+        else:
+            self._app.action_leave()
+
+    def action_keys(self) -> None:
+        """Show the keys."""
+        self.app.push_screen(KeyHelp("Keys on the screen of a branch", key_tables.BRANCH))
+
+    # -- deeds
+
+    def _done(self, deed: Deed) -> None:
+        if deed.verb == "discard" and self._called != "main":
+            self._is_outdated = True
+            self._warn(f"{printable(self._called)} was discarded; q goes back, u brings it back")
+            return
+        if self.reviewed is not None and deed.selection is not None:
+            for file in self.reviewed.files:  # what was done is not chosen any more
+                file.take(is_taken=False)
+        self.action_reread()
+
+    def _refused(self, trouble: "Trouble") -> None:
+        if isinstance(trouble.error, StaleError):
+            self.action_reread()
+
+    def action_do(self, verb: Verb) -> None:
+        """Commit, merge or take back what was chosen; discard the branch; undo the last deed."""
+        if self.reviewed is not None:
+            BranchDeeds(self._app, self.reviewed, self._done, self._refused, self._settle).begin(verb)
+
+    def action_conflicts(self) -> None:
+        """Show the conflicts that a merge left."""
+        if self.reviewed is not None:
+            self._settle(self.reviewed.branch.id, self.reviewed.branch.name)
+
+    def _settle(self, branch: str, name: str) -> None:
+        self.app.push_screen(ConflictScreen(branch, name), lambda _: self.action_reread())
