@@ -181,7 +181,9 @@ def test_notes_elsewhere_are_listed_with_what_became_of_their_place(browser: Bro
 def test_a_line_of_any_bytes_can_have_a_note(browser: Browser, address: str, mounted: Mounted) -> None:
     mounted.cli("branch create", "odd")
     odd = [
-        r"cr\r", r"tab\there\t", r"latin \344", r"feed\f next", r"sep \342\200\250 next", r"one \001", r"cr\r in it", "   ", "x" * 3000]
+        r"cr\r", r"tab\there\t", r"latin \344", r"feed\f next", r"sep \342\200\250 next", r"one \001", r"cr\r in it", "   ",
+        "x" * 3000,
+    ]  # fmt: skip
     mounted.sh("odd", "printf '" + "".join(f"{line}\\n" for line in odd) + "' > odd.py")
     review(browser, address, "odd", "odd.py")
     card = _AT_TEXT.replace("text.py", "odd.py")
