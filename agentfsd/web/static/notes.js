@@ -19,7 +19,8 @@ let isPast = false; // also those that are resolved
 const unfolded = new Map(); // by number of a note in the list: whether a person has unfolded it
 let opened = null; // the note that is being written: { place, form }
 
-const shown = () => notes.filter((note) => isPast || !note.resolved);
+const isAnswered = (note) => document.querySelector(`.remark[data-note="${note.id}"] > form`); // somebody is writing
+const shown = () => notes.filter((note) => isPast || !note.resolved || isAnswered(note));
 const post = (path, form) => ask(`/api/notes/${path}`, { method: "POST", body: new URLSearchParams({ csrf, ...form }) });
 
 // -- one note
