@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
 from agentfsd.control.client_paths import find_path
@@ -12,7 +12,8 @@ from agentfsd.control.request_context import RequestContext
 from agentfsd.core import inode_stat, permissions
 from agentfsd.core.branch_notes import AnsweredNote
 from agentfsd.core.noted_lines import SearchedFile
-from agentfsd.core.permissions import READ
+from agentfsd.core.permissions import READ, Credentials
+from agentfsd.core.rule_checks import RuledCaller
 from agentfsd.core.tree import Inode
 from agentfsd.core.whole_contents import content_of
 from agentfsd.types import PathChange
@@ -44,7 +45,7 @@ async def places_of(
     if not paths:
         return {note.row.id: NotePlace() for note in notes}
     await services.flush(branch_id)
-    now = {path: path if _exists(services, branch_id, path, context) else b"" for path in paths}
+    now = await drive(_present(services, branch_id, paths, context), context)
     gone = [note for note in notes if note.row.path and not now[note.row.path]]
     if gone:
         renamed = await _renamed(services, branch_id, gone, context)
@@ -52,11 +53,26 @@ async def places_of(
     return await drive(_placed(services, branch_id, notes, now, context), context)
 
 
+def _who(context: RequestContext) -> Credentials:
+    """Return what the caller may do. Nobody is asked about a path only because a note is about it."""
+    who = context.credentials()
+    return who if who.ruled is None else who._replace(ruled=RuledCaller(who.ruled.rules))
+
+
+def _present(services: Services, branch_id: str, paths: Collection[bytes], context: RequestContext) -> Steps[dict[bytes, bytes]]:
+    """Map each path to itself if it exists, else to b""."""
+    found: dict[bytes, bytes] = {}
+    for done, path in enumerate(paths):
+        found[path] = path if _exists(services, branch_id, path, context) else b""
+        yield done, len(paths), "looking for files"
+    return found
+
+
 def _exists(services: Services, branch_id: str, path: bytes, context: RequestContext) -> bool:
     """Return whether a path exists, or might: one that the caller may not look up is not gone."""
     tree = services.overlay.trees.by_id(branch_id)
     try:
-        return find_path(services, tree, path, context.credentials(), follow=False).inode is not None
+        return find_path(services, tree, path, _who(context), follow=False).inode is not None
     except OSError as exc:
         return exc.errno not in (errno.ENOENT, errno.ENOTDIR)
 
@@ -109,7 +125,7 @@ def _is_alike(path: bytes, other: bytes) -> bool:
 def _inode_at(services: Services, branch_id: str, path: bytes, context: RequestContext) -> Inode | None:
     try:
         tree = services.overlay.trees.by_id(branch_id)
-        return find_path(services, tree, path, context.credentials(), follow=False).inode
+        return find_path(services, tree, path, _who(context), follow=False).inode
     except OSError:
         return None
 
@@ -161,7 +177,7 @@ def _searched(services: Services, branch_id: str, path: bytes, context: RequestC
     """Return a file whose lines can be searched; "unread" if the caller may not read it, "" if it has no lines."""
     try:
         tree = services.overlay.trees.by_id(branch_id)
-        inode = find_path(services, tree, path, context.credentials(), follow=False).inode
+        inode = find_path(services, tree, path, _who(context), follow=False).inode
         if inode is None:
             return "gone"
         if not inode.is_file:

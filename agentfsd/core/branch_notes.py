@@ -168,14 +168,19 @@ class BranchNotes:
         """Return how many open notes of a branch a session was not told of, or not since a person said more about them."""
         return note_rows.untold_count(self._state.store, branch_id, session)
 
-    def tell(self, branch_id: str, session: str) -> list[AnsweredNote]:
-        """Return these notes, the oldest news first, and remember that the session was told of them."""
-        store = self._state.store
-        rows = note_rows.untold(store, branch_id, session)
-        if rows:
-            with store.transaction():
-                note_rows.tell(store, branch_id, session, rows[-1].news, _SESSIONS)
-        return [AnsweredNote(row, note_rows.answers(store, row)) for row in rows]
+    def untold(self, branch_id: str, session: str) -> list[tuple[int, bytes]]:
+        """Return the ids and paths of these notes, the oldest news first."""
+        return note_rows.untold(self._state.store, branch_id, session)
+
+    def mark(self) -> int:
+        """Return a number for tell(): all news until now are below it."""
+        with self._state.store.transaction():
+            return note_rows.next_number(self._state.store)
+
+    def tell(self, branch_id: str, session: str, mark: int) -> None:
+        """Remember that a session was told of the news below a mark. A branch forgets the sessions that were told first."""
+        with self._state.store.transaction():
+            note_rows.tell(self._state.store, branch_id, session, mark, _SESSIONS)
 
     # -- branches
 

@@ -30,9 +30,10 @@ def remove_entry(tx: Transaction, directory: Inode, name: bytes) -> os.stat_resu
     tree = directory.tree
     older = _older_child(tree, directory.id, name)
     in_lower = _lower_status(directory, name)
-    if in_lower is not None if older is None else not is_whiteout(older):
+    came_back = in_lower is not None and tree.joins_lower(directory, name)
+    if came_back or (in_lower is not None if older is None else not is_whiteout(older)):
         origin.note(tx, directory, name, keep=False, status=in_lower)
-        if tree.joins_lower(directory, name):
+        if came_back:
             origin.note_again(directory, name)
         set_entry(tx, directory, name, WHITEOUT)
     else:

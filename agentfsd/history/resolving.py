@@ -31,9 +31,9 @@ _SEARCHED_BYTES = 4 * text_merge.TEXT_BYTES  # more than a merge of texts with m
 
 
 class EditedFile(NamedTuple):
-    """The new content of a file. ``seen``: the SHA-256, in hex, of the content that was edited."""
+    """The new content of a file; None: it stays. ``seen``: the SHA-256, in hex, of the content that the person saw."""
 
-    content: bytes
+    content: bytes | None
     seen: str
 
 
@@ -167,7 +167,7 @@ def resolve(
         how: ours, theirs: take that side, in a text for the lines that clash, else as a whole; of a conflict of attributes only
             these. edited: the file is the decision, and has no markers. marked: it is, whatever is in it.
         author: The process that asks.
-        edited: What the only path gets.
+        edited: What the only path gets, or only what a person saw of it.
 
     Raises:
         Refusal: ``no-unfinished-merge``; ``conflict-changed`` if the file is not what was edited any more; ``no-such-conflict``
@@ -190,7 +190,7 @@ def _resolve_attempt(
         chosen = _chosen(merge, wanted, name)
         made = held.enter_context(overlay.trees.scratch(now))
         if edited is not None:
-            yield from apply(made, now, MergeOutcome([_edited_step(now, chosen, edited)]))
+            yield from apply(made, now, MergeOutcome(_edited_steps(now, chosen, edited)))
         for number, source in enumerate(merge.record.sources):
             own = [conflict for conflict in chosen if conflict.source == number]
             if own and how in ("ours", "theirs"):
@@ -216,7 +216,7 @@ def _resolve_attempt(
         return MergeState(found.merge, found.conflicts, found.under_way, tuple(one.path for one in chosen))
 
 
-def _edited_step(now: Tree, chosen: Sequence[LeftConflict], edited: EditedFile) -> Step:
+def _edited_steps(now: Tree, chosen: Sequence[LeftConflict], edited: EditedFile) -> list[Step]:
     inode = reading.at(now, chosen[0].path)
     if len(chosen) != 1 or inode is None or not inode.is_file:
         raise invalid("only one file can be edited at a time", "name one file")
@@ -224,7 +224,7 @@ def _edited_step(now: Tree, chosen: Sequence[LeftConflict], edited: EditedFile) 
         raise Refusal(
             errno.ESTALE, "conflict-changed", f"{shown(chosen[0].path)} was changed while it was edited", "edit it again"
         )  # fmt: skip
-    return Step(chosen[0].path, inode, edited.content)
+    return [Step(chosen[0].path, inode, edited.content)] if edited.content is not None else []
 
 
 def _chosen(merge: UnfinishedMerge, wanted: Sequence[bytes], name: str) -> list[LeftConflict]:

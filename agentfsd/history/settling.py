@@ -11,7 +11,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata import origin_rows
-from agentfsd.metadata.rows import WHITEOUT, OriginRow
+from agentfsd.metadata.rows import WHITEOUT, OriginRow, is_whiteout
 from agentfsd.metadata.transaction import Transaction
 from agentfsd.types import Lower
 
@@ -126,7 +126,9 @@ def _know_anew(tx: Transaction, tree: Tree, entry: Same) -> None:
     parent, _, name = entry.path.rpartition(b"/")
     directory = _at(tree, parent)
     if entry.path and directory is not None and directory.id and directory.is_dir:
-        origin.renew(tx, directory, name, entry.path)
+        hides = is_whiteout(tree.entries(directory).get(name))
+        if not (hides and tree.shows_lower(directory, name)):  # git's directory of objects came back: a new record would hide it
+            origin.renew(tx, directory, name, entry.path)
 
 
 def _at(tree: Tree, path: bytes) -> Inode | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from agentfs_host import syncing
-from agentfsd.metadata import operation_journal, page_checksums
+from agentfsd.metadata import database_lock, operation_journal, page_checksums
 from agentfsd.metadata.operation_journal import OperationJournal, Statement
 from agentfsd.metadata.page_checksums import PageChecksums
 
@@ -36,6 +36,7 @@ class Database:
         self._commits = self._synced = 0
         self.pages: PageChecksums | None = None
         self._is_closed = False
+        self._lock_fd = -1
         self.request = 0
         self.unanswered: set[int] = set()
         self._says_unanswered = False
@@ -211,6 +212,10 @@ class Database:
             self.execute("PRAGMA wal_autocheckpoint = 0")
             self.pages.begin(anew=anew)
 
+    def hold(self, path: str) -> None:
+        """Keep other programs out of the file until we close it. Raises BlockingIOError if one has it."""
+        self._lock_fd = database_lock.hold(path)
+
     def close(self, path: str, make_room: Callable[[], bool] = lambda: False) -> None:
         """Close in order and remove the journal. It stays if the write-ahead log cannot be copied, even after *make_room*."""
         if self._is_closed:
@@ -244,6 +249,8 @@ class Database:
                 self.pages = PageChecksums(path, self._connection)
         is_done = is_done or self.pages is None or self.pages.checkpoint()
         self._connection.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
         if self.pages is not None:
             self.pages.close(in_step=is_done or os.path.exists(path + "-wal"))
             self.pages = None

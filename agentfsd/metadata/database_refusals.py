@@ -35,11 +35,16 @@ def damaged(path: str, problems: list[str]) -> Refusal:
     )  # fmt: skip
 
 
+def in_use(path: str) -> Refusal:
+    """Return the refusal to start with a database that another process has locked."""
+    return Refusal(errno.EBUSY, "state-in-use", f"{path} is held by another process", "stop it, or choose another --state")
+
+
 def unreadable(path: str, exc: sqlite3.DatabaseError) -> Refusal:
     """Return the refusal to start with a database that cannot be read: why, and what to do."""
     code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return Refusal(errno.EBUSY, "state-in-use", f"{path} is held by another process", "stop it, or choose another --state")
+        return in_use(path)
     if code == sqlite3.SQLITE_FULL:
         return no_room(path)
     return Refusal(

@@ -11,6 +11,10 @@ _UNTOLD = (
     "branch_id = ? AND answers = 0 AND resolved_ns = 0 "
     "AND news > coalesce((SELECT news FROM told WHERE branch_id = ? AND session = ?), 0)"
 )
+_TELL = (
+    "INSERT INTO told (branch_id, session, news) VALUES (?, ?, ?) "
+    "ON CONFLICT (branch_id, session) DO UPDATE SET news = max(news, excluded.news)"
+)
 _OLD_SESSIONS = (
     "DELETE FROM told WHERE branch_id = ? AND session NOT IN "
     "(SELECT session FROM told WHERE branch_id = ? ORDER BY news DESC LIMIT ?)"
@@ -76,15 +80,15 @@ def untold_count(store: Store, branch_id: str, session: str) -> int:
     return int(store.db.execute(query, (branch_id, branch_id, session)).fetchone()[0])
 
 
-def untold(store: Store, branch_id: str, session: str) -> list[NoteRow]:
-    """Return these notes, the oldest news first."""
-    query = f"{_SELECT} WHERE {_UNTOLD} ORDER BY news"
-    return list(map(NoteRow._make, store.db.execute(query, (branch_id, branch_id, session))))
+def untold(store: Store, branch_id: str, session: str) -> list[tuple[int, bytes]]:
+    """Return the ids and paths of these notes, the oldest news first."""
+    query = f"SELECT id, path FROM note WHERE {_UNTOLD} ORDER BY news"
+    return list(store.db.execute(query, (branch_id, branch_id, session)))
 
 
-def tell(store: Store, branch_id: str, session: str, news: int, keep: int) -> None:
-    """Store of which news a session was told, in the open transaction. The branch keeps its last *keep* sessions."""
-    store.db.execute("INSERT OR REPLACE INTO told (branch_id, session, news) VALUES (?, ?, ?)", (branch_id, session, news))
+def tell(store: Store, branch_id: str, session: str, mark: int, keep: int) -> None:
+    """Store that a session was told of the news below *mark*, in the open transaction. The last *keep* sessions stay."""
+    store.db.execute(_TELL, (branch_id, session, mark))
     store.db.execute(_OLD_SESSIONS, (branch_id, branch_id, keep))
 
 

@@ -18,7 +18,7 @@ from agentfs_host import syncing
 from agentfsd.domain_errors import NO_ROOM, Refusal
 from agentfsd.metadata import inspection
 from agentfsd.metadata.database import Database
-from agentfsd.metadata.database_refusals import damaged, no_room, unreadable, why_not_written
+from agentfsd.metadata.database_refusals import damaged, in_use, no_room, unreadable, why_not_written
 from agentfsd.metadata.inspection import Findings
 from agentfsd.metadata.reserve import Reserve
 from agentfsd.metadata.rows import InodeRow, LowerUse, Touch
@@ -86,10 +86,14 @@ class Store:
             store._migrate(version, lower_identity)
             if path != ":memory:":
                 store._open_files()
+                store.db.hold(path)
             store.reserve.keep()
         except sqlite3.DatabaseError as exc:
             store.db.abandon(path)
             raise unreadable(path, exc) from exc
+        except BlockingIOError:
+            store.db.abandon(path)
+            raise in_use(path) from None
         except OSError as exc:
             store.db.abandon(path)
             raise (no_room(path) if exc.errno in NO_ROOM else exc) from exc

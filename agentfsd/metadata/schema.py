@@ -18,7 +18,7 @@ DDL = """
 --   unanswered               requests of the kernel that were carried out but not yet answered
 --   worktree BRANCH          git's directory of the linked worktree that the branch is: see core/linked_worktrees.py
 --   lent BRANCH              a run changes the branch without the daemon: see core/lent_branches.py
---   last note                the last number that a note, an answer or the news of a note got; people type these numbers
+--   last note                the last number that a note, an answer, news of a note or a telling of news got; people type them
 --   written past us BRANCH   1: files of the branch may be open for writing in processes that outlive the daemon
 CREATE TABLE fact (
     key    TEXT PRIMARY KEY,
@@ -230,11 +230,11 @@ CREATE TABLE note (
 );
 CREATE INDEX note_branch ON note (branch_id, answers, resolved_ns, news, size);
 
--- The greatest `news` of which each session of an agent was told.
+-- Of which news each session of an agent was told.
 CREATE TABLE told (
     branch_id  TEXT NOT NULL,
     session    TEXT NOT NULL,       -- as in step
-    news       INTEGER NOT NULL,
+    news       INTEGER NOT NULL,    -- a number of that series: all news below it. The greatest is that of the last telling
     PRIMARY KEY (branch_id, session)
 ) WITHOUT ROWID;
 """

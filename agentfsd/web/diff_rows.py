@@ -12,6 +12,7 @@ import msgspec
 from agentfs_client import wire
 from agentfsd.web.display_text import key, plural, size, visible
 from agentfsd.web.highlighting import Line, coloured, marked, text_of
+from agentfsd.web.word_marks import marked_words
 
 WHOLE_FILE = 1_000_000  # lines of context
 MAX_LINES = 5_000  # lines of a difference that a page shows
@@ -172,11 +173,26 @@ def _row(gone: list[Line], came: list[Line], left: int | None, right: int | None
         row = Row() if left is None else Row(old=old + left, was=gone[left])
         return row if right is None else msgspec.structs.replace(row, new=new + right, now=came[right])
     was, now = gone[left], came[right]
-    before, after = _shared(text_of(was), text_of(now))
     if _is_similar(text_of(was), text_of(now)):
-        was = marked(was, before, len(text_of(was)) - after)
-        now = marked(now, before, len(text_of(now)) - after)
+        was, now = marked_words(was, now)
     return Row(old=old + left, new=new + right, was=was, now=now)
+
+
+def marked_against(base: list[Line], side: list[Line]) -> list[Line]:
+    """Mark in the lines of *side* what differs from the lines of *base*."""
+    made: list[Line] = []
+    texts = list(map(text_of, base))
+    for left, right in align(texts, list(map(text_of, side))):
+        if right is None:
+            continue
+        text = text_of(side[right])
+        if left is None or not _is_similar(texts[left], text):
+            made.append(marked(side[right], 0, len(text)))
+        elif texts[left] == text:
+            made.append(side[right])
+        else:
+            made.append(marked_words(base[left], side[right])[1])
+    return made
 
 
 def _decoded(text: str) -> str:

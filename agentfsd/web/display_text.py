@@ -26,7 +26,15 @@ _AGES = ((60, "second"), (60, "minute"), (24, "hour"), (365, "day"))
 
 def visible(name: str) -> str:
     """Return a name or path on one line, with characters escaped that a browser would interpret or that people cannot see."""
-    shown = _STRAY_SPACES.sub(lambda match: "\u2423" * len(match[0]), name)
+    return _escaped(_STRAY_SPACES.sub(lambda match: "\u2423" * len(match[0]), name))
+
+
+def command_line(command: str) -> str:
+    """Return a command on one line, escaped likewise; its blanks and line ends are single blanks."""
+    return _escaped(" ".join(command.split()))
+
+
+def _escaped(shown: str) -> str:
     if shown.isascii() and shown.isprintable():
         return shown
     shown = shown.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").translate(_IN_NAMES)

@@ -91,12 +91,7 @@ class FileRoutes:
         """Serve a picture. Its content decides, not its name; ValueError for anything else."""
         params = QueryParams(request)
         with self._trees.tree(params.text("ref", "")) as tree, tree.open(params.path()) as content:
-            head = content.read(0, 16)
-            kind = next((kind for magic, kind in _IMAGES if magic.match(head)), None)
-            if kind is None or content.size > MAX_IMAGE_BYTES:
-                raise ValueError(f"this is no picture of at most {MAX_IMAGE_BYTES >> 20} MiB")
-            alone = {"content-security-policy": "default-src 'none'; sandbox"}
-            return Response(content.read(0, content.size), 200, alone, kind)
+            return picture(content.read(0, content.size) if content.size <= MAX_IMAGE_BYTES else b"")
 
     def file(self, request: Request) -> Response:
         """Serve a file's content, whole or a ``Range``; with ``download=1`` always as an attachment."""
@@ -117,6 +112,14 @@ class FileRoutes:
                 headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(visible(name_of(path)), safe='')}"
             kind = "text/plain" if is_text else "application/octet-stream"
             return _Streamed(stack.pop_all(), _chunks(content, begin, end), 206 if is_part else 200, headers, kind)
+
+
+def picture(data: bytes) -> Response:
+    """Serve a picture; ValueError for anything else."""
+    kind = next((kind for magic, kind in _IMAGES if magic.match(data)), None)
+    if kind is None:
+        raise ValueError(f"this is no picture of at most {MAX_IMAGE_BYTES >> 20} MiB")
+    return Response(data, 200, {"content-security-policy": "default-src 'none'; sandbox"}, kind)
 
 
 def _row(entry: ViewedEntry) -> tuple[str, str, str, int]:

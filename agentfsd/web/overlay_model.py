@@ -3,8 +3,7 @@
 It asks the daemon for every answer and never keeps one.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -15,22 +14,15 @@ from agentfs_client.errors import AgentFSError
 from agentfs_client.locate import Mount
 from agentfs_files.filesystem.virtual_paths import parent_of
 from agentfs_files.remote_files import RemoteFiles
+from agentfsd.web.branch_board import BranchOnBoard, board, pulse
 from agentfsd.web.cancel_on_disconnect import CURRENT
 from agentfsd.web.diff_rows import summary
-from agentfsd.web.display_text import ago, in_repository, visible
+from agentfsd.web.display_text import ago
 from agentfsd.web.history_columns import HistoryNode, NodePlace, places
 from agentfsd.web.viewed_trees import LiveTree
 
+MAX_COUNTED = 2_000  # with more changed files, their lines are not counted
 MAX_LOOKED_AT = 300  # with more changed files, it does not ask for their times to say when the branch changed
-
-
-@dataclass(frozen=True)
-class BranchOverview:
-    """A branch on the first page. ``since``: the state to compare it with, "" for the real directory."""
-
-    branch: wire.Branch
-    workers: str
-    since: str
 
 
 @dataclass(frozen=True)
@@ -44,23 +36,16 @@ class HistoryRow:
 
 
 class Changed(msgspec.Struct, kw_only=True):
-    """How much a branch changed since it was made. ``git``: what was done with git, a sentence for each repository. ``when``: the
-    time of its last change in words, "" if that is not known.
+    """How much a branch changed since it was made: paths, and lines (-1: too many paths to count them). ``when``: the time of its
+    last change in words, "" if that is not known.
     """
 
     added: int
     modified: int
     deleted: int
-    git: list[str] = []
+    lines_added: int
+    lines_removed: int
     when: str = ""
-
-
-class Amount(msgspec.Struct):
-    """How many changes a branch holds; about as many unless they are ``counted``. ``git``: as in Changed."""
-
-    changes: int
-    counted: bool
-    git: list[str]
 
 
 class LiveOverlay:
@@ -94,42 +79,27 @@ class LiveOverlay:
 
     # -- the first page
 
-    def branches(self) -> list[BranchOverview]:
-        """List the branches: first those in which processes work, then the newest. Their changes are counted later: see
-        amounts() and changed().
-        """
+    def branches(self, *, quickly: bool) -> tuple[str, list[BranchOnBoard]]:
+        """Describe the branches for the first page, after its pulse: see pulse() and board()."""
         with self.client() as client:
-            bindings = client.bindings()
-            branches = client.list_branches(count=False)
-            if len(branches) == 1:
-                branches = client.list_branches()  # only then the page says whether there are changes at all
-            refs = {branch.name for branch in branches} | {snapshot.name for snapshot in client.list_snapshots()}
-        workers: dict[str, Counter[str]] = {}
-        for binding in bindings:
-            workers.setdefault(binding.branch, Counter())[binding.command] += 1
-        rows = [
-            BranchOverview(
-                branch,
-                _workers(branch, workers.get(branch.name, Counter())),
-                branch.base if branch.base in refs else "",
-            )
-            for branch in branches
-        ]
-        return sorted(rows, key=lambda row: (row.branch.processes == 0, row.branch.name == "main", -row.branch.created_ns))
+            return pulse(client), board(client, quickly=quickly)
 
-    def amounts(self) -> dict[str, Amount]:
-        """Count the changes of all branches, which is much quicker than changed() of each."""
+    def pulse(self) -> str:
+        """Return another text as soon as the first page has to be asked for again, although there was no event."""
         with self.client() as client:
-            branches = client.list_branches()
-        return {branch.name: Amount(branch.changed, branch.counted, _git(branch.repositories)) for branch in branches}
+            return pulse(client)
 
     def changed(self, ref: str) -> Changed:
-        """Count the changes of a branch, and find the time of the last one."""
+        """Count the changes of a branch and their lines, and find the time of the last one."""
         with self.client() as client:
-            found = client.changes(ref, own=True)
-            changes = found.changes
+            changes = client.changes(ref, own=True).changes
             times = _times(RemoteFiles(client, ref), changes) if len(changes) <= MAX_LOOKED_AT else []
-        return Changed(**summary(changes), git=_git(found.repositories), when=ago(max(times)) if times else "")
+            if len(changes) > MAX_COUNTED:
+                lines = (-1, -1)
+            else:
+                patches = client.patches(ref, stat_only=True, own=True, internal=False)
+                lines = sum(max(0, each.added) for each in patches), sum(max(0, each.removed) for each in patches)
+        return Changed(**summary(changes), lines_added=lines[0], lines_removed=lines[1], when=ago(max(times)) if times else "")
 
     def refs(self) -> tuple[list[wire.Branch], list[wire.BranchSnapshot]]:
         """List the branches, and the snapshots with the newest first."""
@@ -170,10 +140,6 @@ class LiveOverlay:
         return [HistoryRow(place, *row) for place, row in zip(places(nodes), rows, strict=True)]
 
 
-def _git(repositories: Iterable[wire.RepositoryChange]) -> list[str]:
-    return [in_repository(one.path_bytes, one.sentence) for one in repositories]
-
-
 def _of_branch(name: str, branches: list[wire.Branch], snapshots: list[wire.BranchSnapshot]) -> list[wire.BranchSnapshot]:
     by_id = {snapshot.id: snapshot for snapshot in snapshots}
     todo = [branch.last for branch in branches] + [snapshot.id for snapshot in snapshots if snapshot.branch == name]
@@ -184,12 +150,6 @@ def _of_branch(name: str, branches: list[wire.Branch], snapshots: list[wire.Bran
             kept.add(snapshot.id)
             todo += [snapshot.parent, *snapshot.merged]
     return [snapshot for snapshot in snapshots if snapshot.id in kept]
-
-
-def _workers(branch: wire.Branch, commands: Counter[str]) -> str:
-    if not commands:
-        return {0: "", 1: "1 process"}.get(branch.processes, f"{branch.processes} processes")
-    return ", ".join(visible(command) + (f" \u00d7{count}" if count > 1 else "") for command, count in commands.most_common(4))
 
 
 def _times(files: RemoteFiles, changes: list[wire.Change]) -> list[int]:

@@ -13,16 +13,16 @@ from starlette.routing import Route
 from agentfs_client import wire
 from agentfs_client.async_control import AsyncControlClient
 from agentfs_client.control import ControlClient
-from agentfs_client.errors import AgentFSError
+from agentfs_client.errors import AgentFSError, NotFoundError
 from agentfs_files.remote_files import RemoteFiles
 from agentfsd.web.diff_rows import WHOLE_FILE, change_rows, file_diff
 from agentfsd.web.display_text import in_repository, key, plural, visible
-from agentfsd.web.overlay_model import LiveOverlay
+from agentfsd.web.file_routes import MAX_IMAGE_BYTES, picture
+from agentfsd.web.overlay_model import MAX_COUNTED, LiveOverlay
 from agentfsd.web.page_rendering import Pages, answer, in_words
 from agentfsd.web.query_params import QueryParams
 
 MAX_TOGETHER = 50  # changed files of a directory that are shown at once
-MAX_COUNTED = 2_000  # with more changed files, their lines are not counted
 _LOOK_EVERY_S = 0.5  # between looks whether the server ends
 _QUIET_S = 15.0  # after this time without an event, send a line, which fails if the browser has gone
 
@@ -41,17 +41,19 @@ class ReadRoutes:
             Route("/compare", self.compare),
             Route("/history", self.history),
             Route("/live", self.live),
-            Route("/api/amounts", self.amounts),
+            Route("/api/pulse", self.pulse),
             Route("/api/changed", self.changed),
             Route("/api/changes", self.changes),
             Route("/api/counts", self.counts),
             Route("/api/diff", self.diff),
             Route("/api/events", self.events),
+            Route("/api/lower-image", self.lower_image),
         ]
 
     def branches(self, request: Request) -> Response:
-        """Show the branches and the processes in them."""
-        return self._pages.page("branches.html", request, rows=self._overlay.branches())
+        """Show the branches. A browser that opens the page gets at once what is known at once; its script asks for the rest."""
+        pulse, rows = self._overlay.branches(quickly=request.headers.get("sec-fetch-mode") == "navigate")
+        return self._pages.page("branches.html", request, rows=rows, pulse=pulse)
 
     def files(self, request: Request) -> Response:
         """Show the files of a branch or snapshot."""
@@ -98,12 +100,12 @@ class ReadRoutes:
             "live.html", request, branch=QueryParams(request).text("branch", ""), branches=self._overlay.refs()[0]
         )
 
-    def amounts(self, request: Request) -> Response:
-        """Answer with the number of changes of every branch, by name."""
-        return answer(self._overlay.amounts())
+    def pulse(self, request: Request) -> Response:
+        """Answer with a text that is another one when processes or runs have come or gone. It costs a millisecond."""
+        return answer({"pulse": self._overlay.pulse()})
 
     def changed(self, request: Request) -> Response:
-        """Answer with the number of changes of a branch, and the time of the last one."""
+        """Answer with the number of changes and lines of a branch, and the time of the last one."""
         params = QueryParams(request)
         return answer(self._overlay.changed(params.text("ref")))
 
@@ -134,6 +136,21 @@ class ReadRoutes:
         exact = [patch for patch in patches if _path(patch) == path]
         return answer([file_diff(patch) for patch in exact or patches])
 
+    def lower_image(self, request: Request) -> Response:
+        """Serve a picture as the real directory has it: from a branch that shows the real directory there.
+
+        Raises:
+            ValueError: It is no picture, or every branch has changed it.
+        """
+        path = QueryParams(request).path()
+        with self._overlay.client() as client:
+            names = [branch.name for branch in client.list_branches(count=False)]
+            same = next((name for name in names if not client.diff(name, None, [path])), None)
+        if same is None:
+            raise ValueError("every branch has changed it")
+        with self._overlay.tree(same) as tree, tree.open(path) as content:
+            return picture(content.read(0, content.size) if content.size <= MAX_IMAGE_BYTES else b"")
+
     async def events(self, request: Request) -> Response:
         """Send the events of branches as server-sent events."""
         branch = QueryParams(request).text("branch", "") or None
@@ -143,7 +160,7 @@ class ReadRoutes:
     async def _stream(self, socket: str | None, branch: str | None) -> AsyncIterator[bytes]:
         """Send the branch's events; the last one, ``gone``, says why no more follow."""
         if socket is None:
-            yield _gone("The daemon sends events over its socket only, which cannot be reached from here.")
+            yield _gone("The daemon sends events over its socket only, which cannot be reached from here.", is_final=True)
             return
         try:
             async with await AsyncControlClient.connect(socket) as daemon, daemon.events(branch) as events:
@@ -157,7 +174,7 @@ class ReadRoutes:
                         quiet_s = 0.0
                         yield b"data: " + msgspec.json.encode(_told(event)) + b"\n\n"
                     elif not waiting.cancelled_caught:
-                        yield _gone("The branch was deleted.")
+                        yield _gone("The branch was deleted.", is_final=True)
                         return
                     elif (quiet_s := quiet_s + _LOOK_EVERY_S) >= _QUIET_S:
                         quiet_s = 0.0
@@ -165,7 +182,7 @@ class ReadRoutes:
             yield _gone("`agentfsd ui` was ended.")
         except AgentFSError as exc:
             _, message, hint = in_words(exc)
-            yield _gone(f"{message} {hint}".strip())
+            yield _gone(f"{message} {hint}".strip(), is_final=isinstance(exc, NotFoundError))
 
 
 def _most_telling(branches: list[wire.Branch]) -> str:
@@ -184,8 +201,9 @@ def _path(patch: wire.FilePatch) -> str:
     return patch.path_bytes.decode("utf-8", "surrogateescape")
 
 
-def _gone(sentence: str) -> bytes:
-    return b"event: gone\ndata: " + msgspec.json.encode({"error": sentence}) + b"\n\n"
+def _gone(sentence: str, *, is_final: bool = False) -> bytes:
+    """Say that no more events follow. *is_final*: it makes no sense to ask again."""
+    return b"event: gone\ndata: " + msgspec.json.encode({"error": sentence, "final": is_final}) + b"\n\n"
 
 
 def _told(event: wire.Event) -> dict[str, object]:

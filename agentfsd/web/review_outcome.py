@@ -3,8 +3,9 @@
 import msgspec
 
 from agentfs_client import wire
-from agentfsd.web.display_text import plural, visible
+from agentfsd.web.display_text import key, plural, visible
 
+_NAMED = 5  # paths in a sentence
 MOST_SHOWN = 50  # conflicts that are listed
 _IN_GIT = {"repository", "locked", "under-way"}  # what only git or a person settles: the message says how
 _NOT_IN_FILES = {*_IN_GIT, "history", "executed"}
@@ -32,6 +33,7 @@ class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
         ways: What can be done about them: a field of the form, its value, and the text of a button.
         is_nothing: There was nothing to do.
         undoable: Undo takes it back.
+        link: An address and its name: where it goes on.
     """
 
     said: list[str]
@@ -41,6 +43,7 @@ class Outcome(msgspec.Struct, kw_only=True, omit_defaults=True):
     ways: list[tuple[str, str, str]] = []
     is_nothing: bool = False
     undoable: bool = False
+    link: tuple[str, str] | None = None
 
 
 def committed(result: wire.MergeReply, branch: str, *, is_dry: bool, way: str) -> Outcome:
@@ -59,8 +62,25 @@ def merged(result: wire.MergeReply, branch: str, *, is_dry: bool, way: str) -> O
         kinds, into = {conflict.kind for conflict in result.conflicts}, visible(result.into)
         can_decide = not kinds & {*_IN_GIT, "history"} and not kinds <= {"type", "executed"}
         ways = [("theirs", f"Take {visible(branch)}'s"), ("ours", f"Keep {into}'s")] if can_decide else []
+        if not kinds & _IN_GIT and not kinds <= {"executed"}:
+            ways.insert(0, ("leave", f"Leave them in {into}, to decide there"))
         return _refused(result, branch, _ways(ways, way, kinds), _after_merge(kinds, branch, result.into))
-    return _done(result, result.into, f"{visible(branch)} was merged", is_dry=is_dry, undoable=True)
+    done = _done(result, result.into, f"{visible(branch)} was merged", is_dry=is_dry, undoable=True)
+    return _with_left(done, result, is_dry=is_dry) if result.undecided else done
+
+
+def _with_left(done: Outcome, result: wire.MergeReply, *, is_dry: bool) -> Outcome:
+    """Say which conflicts a merge has left in its target, or would."""
+    into, count = visible(result.into), plural(len(result.undecided), "conflict")
+    named = ", ".join(visible(each.path_bytes.decode("utf-8", "surrogateescape")) for each in result.undecided[:_NAMED])
+    more = f" and {plural(len(result.undecided) - _NAMED, 'other')}" if len(result.undecided) > _NAMED else ""
+    if is_dry:
+        done.said.append(f"{count} would be left in {into}, to be decided there by you or by its agent: {named}{more}.")
+        done.next = f"Until that is finished or taken back, {into} can be neither committed nor merged."
+    else:
+        done.said.append(f"{count} left in {into}: {named}{more}.")
+        done.link = (f"/review?branch={key(result.into)}#conflicts", f"Decide them in {into}")
+    return done
 
 
 def taken_back(branch: str, count: int, *, is_dry: bool) -> Outcome:
@@ -126,4 +146,7 @@ def _after_merge(kinds: set[str], branch: str, into: str) -> str:
         return f"Both sides have commits. `agentfsd merge {branch} --into {into}` asks git to join them; `--squash` makes one."
     if kinds <= {"executed"}:
         return _EXECUTED
-    return f"Both changed the same lines. Decide for one side, choose other hunks, or change {visible(branch)} and merge again."
+    return (
+        "Both changed the same lines. Decide for one side in all of them, choose other hunks, or leave them in "
+        f"{visible(into)}: you or its agent then decide each, side by side."
+    )

@@ -17,6 +17,7 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotFoundError
 from agentfsd.domain_errors import invalid, not_found
 from agentfsd.review.hunks import Picks
+from agentfsd.web.branch_board import last_run
 from agentfsd.web.diff_rows import change_rows, in_words
 from agentfsd.web.display_text import in_repository, key, visible
 from agentfsd.web.overlay_model import LiveOverlay
@@ -26,7 +27,7 @@ from agentfsd.web.review_outcome import committed, merged, taken_back
 from agentfsd.web.reviewed_files import Chosen, picks_of, reviewed, whole_rows
 
 MAX_TOGETHER = 50  # files that are asked for at once
-_SIDES: dict[str, Literal["", "ours", "theirs"]] = {"": "", "ours": "ours", "theirs": "theirs"}
+_SIDES: dict[str, Literal["", "ours", "theirs"]] = {"": "", "leave": "", "ours": "ours", "theirs": "theirs"}
 _WAYS = ("", "merge", "force")
 
 
@@ -57,12 +58,14 @@ class ReviewRoutes:
         with self._overlay.client() as client:
             branches = client.list_branches(count=False)
             refs = {each.name for each in branches} | {snapshot.name for snapshot in client.list_snapshots()}
-        branch = next((each for each in branches if ref in (each.name, each.id)), None)
-        if branch is None:
-            raise not_found("branch", ref, "it was deleted, or never there; the first page lists those there are")
+            branch = next((each for each in branches if ref in (each.name, each.id)), None)
+            if branch is None:
+                raise not_found("branch", ref, "it was deleted, or never there; the first page lists those there are")
+            runs = client.list_runs(branch.id)
         others = [(each.name, each.id) for each in branches if each.id != branch.id]
         since = branch.base if branch.base in refs else ""
-        return self._pages.page("review.html", request, branch=branch, others=others, since=since)
+        run = last_run(runs[-1] if runs else None, branch)
+        return self._pages.page("review.html", request, branch=branch, others=others, since=since, run=run)
 
     def changes(self, request: Request) -> Response:
         """Answer with the list of what the branch changed since it was made, and the commits that were made with git."""
@@ -100,28 +103,28 @@ class ReviewRoutes:
         ``hooks``: also files that programs of the user would run.
         """
         self._check()
-        way, is_dry = _way(request, _WAYS), bool(_field(request, "dry", ""))
+        way, is_dry = _way(request, _WAYS), bool(field(request, "dry", ""))
         with self._overlay.client() as client:
-            branch = self._branch(client, request)
+            branch = branch_of(client, request)
             picks = _picks(client, request, branch)
             result = client.commit(
                 branch.id, picks.paths, picked=picks.files, dry_run=is_dry, merge=way == "merge", force=way == "force",
-                hooks=bool(_field(request, "hooks", "")),
+                hooks=bool(field(request, "hooks", "")),
             )  # fmt: skip
         return answer(committed(result, branch.name, is_dry=is_dry, way=way))
 
     def merge(self, request: Request) -> Response:
         """Merge what was chosen, or everything, into the branch ``into``. ``way``: ours or theirs wins where both
-        changed. ``hooks``: as for a commit.
+        changed; leave: the conflicts are left in it, to be decided there. ``hooks``: as for a commit.
         """
         self._check()
-        way, is_dry = _way(request, _SIDES), bool(_field(request, "dry", ""))
+        way, is_dry = _way(request, _SIDES), bool(field(request, "dry", ""))
         with self._overlay.client() as client:
-            branch = self._branch(client, request)
+            branch = branch_of(client, request)
             picks = _picks(client, request, branch)
             result = client.merge(
-                [branch.id], _field(request, "into"), favor=_SIDES[way], dry_run=is_dry, paths=picks.paths, picked=picks.files,
-                hooks=bool(_field(request, "hooks", "")),
+                [branch.id], field(request, "into"), favor=_SIDES[way], dry_run=is_dry, paths=picks.paths, picked=picks.files,
+                hooks=bool(field(request, "hooks", "")), conflicts=way == "leave",
             )  # fmt: skip
         return answer(merged(result, branch.name, is_dry=is_dry, way=way))
 
@@ -129,11 +132,11 @@ class ReviewRoutes:
         """Give the branch what it was made from, in what was chosen."""
         self._check()
         with self._overlay.client() as client:
-            branch = self._branch(client, request)
+            branch = branch_of(client, request)
             picks = _picks(client, request, branch)
             if not picks.paths:
                 raise invalid("nothing was chosen", "choose hunks; `Discard` on the first page takes back everything")
-            is_dry = bool(_field(request, "dry", ""))
+            is_dry = bool(field(request, "dry", ""))
             if not is_dry:
                 client.restore(None, branch.id, picks.paths, picked=picks.reversed().files)
         return answer(taken_back(branch.name, len(set(picks.paths)), is_dry=is_dry))
@@ -142,18 +145,23 @@ class ReviewRoutes:
         if not self._pages.writable:
             raise HTTPException(403, "This page only looks; `agentfsd ui --write` offers to commit, merge and take back.")
 
-    @staticmethod
-    def _branch(client: ControlClient, request: Request) -> wire.Branch:
-        try:
-            return client.show_branch(_field(request, "branch"))
-        except NotFoundError as exc:
-            name = visible(_field(request, "name", "that"))
-            raise not_found("branch", name, "it went after the page was made; nothing was changed") from exc
+
+def branch_of(client: ControlClient, request: Request) -> wire.Branch:
+    """Return the branch that a form is about, by its id.
+
+    Raises:
+        Refusal: It has gone.
+    """
+    try:
+        return client.show_branch(field(request, "branch"))
+    except NotFoundError as exc:
+        name = visible(field(request, "name", "that"))
+        raise not_found("branch", name, "it went after the page was made; nothing was changed") from exc
 
 
 def _way(request: Request, known: Container[str]) -> str:
     """Return what the form says decides conflicts."""
-    way = _field(request, "way", "")
+    way = field(request, "way", "")
     if way not in known:
         raise invalid(f"conflicts cannot be decided by {visible(way)!r}", "load the page again")
     return way
@@ -161,16 +169,17 @@ def _way(request: Request, known: Container[str]) -> str:
 
 def _picks(client: ControlClient, request: Request, branch: wire.Branch) -> Picks:
     """Return what the form says was chosen; no paths if it says ``all``."""
-    if _field(request, "all", ""):
+    if field(request, "all", ""):
         return Picks([], [])
-    chosen = msgspec.json.decode(_field(request, "picks").encode(), type=list[Chosen])
+    chosen = msgspec.json.decode(field(request, "picks").encode(), type=list[Chosen])
     picks = picks_of(client, branch.id, chosen)
     if not picks.paths:
         raise invalid("nothing was chosen", "choose hunks with their boxes first")
     return picks
 
 
-def _field(request: Request, name: str, default: str | None = None) -> str:
+def field(request: Request, name: str, default: str | None = None) -> str:
+    """Return a field of a form; ValueError if it is missing and there is no *default*."""
     value: str | None = request.state.form.get(name, default)
     if value is None:
         raise ValueError(f"the form says no {name}")

@@ -5,8 +5,7 @@ Hunks are computed here and nowhere else: a page names them by number, with the 
 
 import errno
 import hashlib
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -18,12 +17,10 @@ from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.review.hunks import WHOLE_FILE, ChangedFile, Hunk, Picks, joined, may_be_directory
 from agentfsd.web.diff_rows import MAX_LINES, Row, heading, hunks_of, notes_of
 from agentfsd.web.display_text import key, path_of, plural, visible
+from agentfsd.web.generated_files import GeneratedFiles, directories_of, is_minified
 
 LARGE = 500  # changed lines; a file with more is shown when it is asked for
-_GENERATED = re.compile(
-    r"(^|/)(node_modules|vendor|dist|__snapshots__)/|\.min\.(js|css)$|\.(map|snap|lock)$|_pb2(_grpc)?\.pyi?$|\.pb\.(go|cc|h)$"
-    r"|(^|/)(package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum)$|\.(generated|g)\.[a-z]+$"
-)
+_MOST_ATTRIBUTES_BYTES = 256 << 10
 _TOO_LARGE = "too-large"
 _WORDS = {"A": "New file", "D": "Deleted file", "T": "Another type of file", "m": "Mode or owner", "x": "Extended attributes"}
 
@@ -42,7 +39,7 @@ class ReviewedFile(msgspec.Struct, kw_only=True, omit_defaults=True):
     Attributes:
         key: The path, encoded for addresses.
         version: Another text as soon as anything about the change is another.
-        folded: Why its lines are left out: generated, large or binary.
+        folded: Why its lines are left out: generated, minified, large or binary.
         lines: How many lines are left out.
         choosable: Its hunks can be chosen; a directory's attributes cannot, as its path would mean all that is in it.
     """
@@ -76,11 +73,12 @@ def reviewed(client: ControlClient, branch: str, paths: Sequence[str], *, is_ope
         is_open: Also the lines of files that are folded otherwise.
     """
     patches = patches_by_path(client, branch, [_bytes(path) for path in paths])
+    generated = _generated(client, branch, paths)
     files: list[ReviewedFile] = []
     for path in paths:
         patch = patches.get(_bytes(path))
         if isinstance(patch, wire.FilePatch) and not may_be_directory(patch):
-            files.append(_reviewed(ChangedFile(patch), is_open=is_open))
+            files.append(_reviewed(ChangedFile(patch), generated, is_open=is_open))
         else:
             files.append(_by_path(client, branch, path, patch))
     return files
@@ -129,10 +127,24 @@ def patches_by_path(client: ControlClient, branch: str, paths: Sequence[bytes]) 
     return {patch.path_bytes: patch for patch in found}
 
 
-def _reviewed(file: ChangedFile, *, is_open: bool) -> ReviewedFile:
+def _generated(client: ControlClient, branch: str, paths: Sequence[str]) -> GeneratedFiles:
+    """Read what .gitattributes of the branch says about *paths*."""
+    directories = directories_of(paths)
+    names = [f"{directory}/.gitattributes".removeprefix("/") for directory in directories]
+    found = RemoteFiles(client, branch).contents(names, _MOST_ATTRIBUTES_BYTES)
+    return GeneratedFiles(
+        (directory, content.decode("utf-8", "replace")) for directory, content in zip(directories, found, strict=True) if content
+    )
+
+
+def _reviewed(file: ChangedFile, generated: GeneratedFiles, *, is_open: bool) -> ReviewedFile:
     patch, path = file.patch, file.path.decode("utf-8", "surrogateescape")
     count = max(0, patch.added) + max(0, patch.removed)
-    folded = "binary" if patch.is_binary else "generated" if _GENERATED.search(path) else "large" if count > LARGE else ""
+    folded = "binary" if patch.is_binary else "large" if count > LARGE else ""
+    if generated.has(path):
+        folded = folded if patch.is_binary else "generated"
+    elif not folded and is_minified(path, b"".join(_changed_lines(file)), count):
+        folded = "minified"
     shows = is_open or not folded
     hunks = [_hunk(file, hunk, path, shows=shows and not patch.is_binary) for hunk in file.hunks]
     notes = []
@@ -144,6 +156,10 @@ def _reviewed(file: ChangedFile, *, is_open: bool) -> ReviewedFile:
         lines=0 if shows else count, notes=[*notes_of(patch, has_lines=has_lines or patch.status == "R"), *notes],
         hunks=hunks,
     )  # fmt: skip
+
+
+def _changed_lines(file: ChangedFile) -> Iterator[bytes]:
+    return (line for line in file.patch.patch.split(b"\n") if line[:1] in (b"+", b"-"))
 
 
 def _hunk(file: ChangedFile, hunk: Hunk, path: str, *, shows: bool) -> ReviewedHunk:

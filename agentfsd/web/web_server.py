@@ -23,6 +23,7 @@ from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.web import session_pages
 from agentfsd.web.cancel_on_disconnect import CancelOnDisconnect
 from agentfsd.web.change_routes import ChangeRoutes
+from agentfsd.web.conflict_routes import ConflictRoutes
 from agentfsd.web.connection_limit import LimitedConnection
 from agentfsd.web.file_routes import FileRoutes
 from agentfsd.web.guard import Guard, Keys, is_loopback
@@ -57,8 +58,8 @@ def overlay_site(
     pages = Pages(keys, shown_at, _LINKS, writable)
     overlay, ending = LiveOverlay(find), threading.Event()
     routes: list[BaseRoute] = [*ReadRoutes(pages, overlay, ending).routes(), *FileRoutes(overlay).routes()]
-    routes += ReviewRoutes(pages, overlay).routes()
-    routes += NoteRoutes(pages, overlay).routes()
+    for each in (ReviewRoutes, ConflictRoutes, NoteRoutes):
+        routes += each(pages, overlay).routes()
     return _site(pages, [*routes, *ChangeRoutes(pages, overlay).routes()], cookie_name, ending)
 
 

@@ -47,7 +47,8 @@ class ConflictResolve(LongRequest, frozen=True, kw_only=True, tag="conflict.reso
     ``how``: ours or theirs takes that side: in a text with markers for the lines that clash, of a conflict of attributes only
     these, else all of the file. edited: the file as it is; it must have no conflict markers. marked: the same, whatever is in it.
 
-    ``content``, with edited and one path: what the file gets, if its content still has the hash ``seen`` (SHA-256, in hex).
+    ``seen``, with one path of a file: nothing is decided unless its content has this hash (SHA-256, in hex). ``content``, with
+    edited and ``seen``: what the file gets.
     """
 
     branch: str | None = None

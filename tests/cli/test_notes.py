@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from agentfs_client import AsyncControlClient, BranchFilesystem, ControlClient
+from agentfs_client import AsyncControlClient, BranchFilesystem, ControlClient, wire
 from agentfs_client.errors import AgentFSError
 from tests.mounted import AGENTFSD, Mounted, agentfsd
 
@@ -132,6 +134,70 @@ def test_rules_keep_lines_and_paths_from_the_agent(project: Mounted) -> None:
     assert listed(project, "fix")[0]["lines"] == ["key 1"]
 
 
+def test_a_note_made_through_a_symlink_is_about_what_rules_are_about(project: Mounted) -> None:
+    (project.lower / "kept").mkdir()
+    (project.lower / "kept/key").write_text("key 1\n")
+    (project.lower / "short").symlink_to("kept")
+    (project.lower / "alias").symlink_to("text")
+    through = added(project, "fix", "--path", "short/key", "--line", "1", "is it old?")
+    itself = added(project, "fix", "--path", "alias", "why a symlink?")
+    found = {note["id"]: note["path"] for note in listed(project, "fix")}
+    assert found == {through: "kept/key", itself: "alias"}
+    project.sh("fix", "rm kept/key")
+    deleted = added(project, "fix", "--path", "short/key", "why was it deleted?")
+    assert {note["id"]: note["path"] for note in listed(project, "fix")}[deleted] == "kept/key"
+    project.cli("rules add", "hide kept")
+    seen = in_branch(project, "fix", "notes", "--json").stdout
+    assert [note["text"] for note in json.loads(seen)] == ["why a symlink?"]
+    assert "key 1" not in seen
+
+
+def test_an_answer_asks_nobody_about_a_path_and_is_added_once(project: Mounted) -> None:
+    note = added(project, "fix", "--path", "src/app.py", "--line", "2", "why 1?")
+    project.sh("fix", "mv src sources; ln -s sources src")
+    project.cli("rules add", "ask src")
+    assert in_branch(project, "fix", "notes", "reply", str(note), "because").returncode == 0
+    with ControlClient.connect(project.record().socket) as client:
+        assert client.list_asks() == []
+    assert [answer["text"] for answer in listed(project, "fix")[0]["answers"]] == ["because"]
+
+
+def test_a_client_that_goes_before_it_is_told_misses_nothing_and_two_at_once_are_told_once(project: Mounted) -> None:
+    (project.lower / "many").mkdir()
+    for number in range(1500):
+        (project.lower / f"many/{number}").touch()
+    place = project.record().socket
+    with ControlClient.connect(place) as client:
+        for number in range(1500):
+            client.add_note(f"note {number}", "fix", path=f"many/{number}")
+        project.sh("fix", "mv many elsewhere")  # which takes a while to find
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+            gone.connect(place)
+            gone.sendall(wire.frame(wire.encode(wire.Hello(client="gone"), json=False)))
+            assert gone.recv(1 << 16)
+            os.kill(project.record().pid, signal.SIGSTOP)
+            gone.sendall(wire.frame(wire.encode(wire.NoteTell(session="s", branch="fix", most=5), json=False)))
+        os.kill(project.record().pid, signal.SIGCONT)
+
+        def told() -> list[int]:
+            with ControlClient.connect(place) as other:
+                return [note.id for note in other.tell_notes("s", "fix", most=1500).notes]
+
+        with ThreadPoolExecutor(3) as threads:
+            answers = [each.result() for each in [threads.submit(told) for _ in range(3)]]
+        assert sorted(map(len, answers)) == [0, 0, 1500]
+        assert told() == []
+
+
+def test_each_of_many_sessions_in_one_branch_is_told_once(project: Mounted) -> None:
+    with ControlClient.connect(project.record().socket) as client:
+        client.add_note("read me", "fix")
+        for number in range(205):
+            assert len(client.tell_notes(f"session {number:03}", "fix").notes) == 1
+        for number in (100, 203, 204):
+            assert client.tell_notes(f"session {number:03}", "fix").notes == []
+
+
 def test_a_note_follows_its_lines(project: Mounted) -> None:
     line = added(project, "fix", "--path", "text", "--line", "10-11", "these two")
     blank = added(project, "fix", "--path", "src/app.py", "--line", "3", "a blank line")
@@ -201,7 +267,13 @@ def test_what_a_note_cannot_be_about_is_said(project: Mounted) -> None:
         done = project.cli("notes add", named, *(arguments[1:] if named != "fix" else arguments), check=False)
         assert words in " ".join(done.stderr.split()), (arguments, done.stderr)
         assert done.returncode in (1, 2)
-    assert listed(project, "fix") == []
+    for command, words in (
+        ("notes add", ("fix",)), ("notes reply", ("1", "two", "words")), ("notes --all list", ("fix",)),
+    ):  # fmt: skip
+        done = project.cli(command, *words, check=False)
+        assert done.returncode == 2
+        assert re.search("fix is a branch|quotation marks|options go after the word", done.stderr), done.stderr
+    assert listed(project, "fix") == listed(project, "main") == []
     assert added(project, "fix", "x" * (16 * 1024))
     with ControlClient.connect(project.record().socket) as client:
         for path in ("../text", "/text", "src/../../x"):

@@ -1,6 +1,8 @@
 """The database: versions, what it refuses, and that a transaction is all or nothing in rows and in memory."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -207,3 +209,23 @@ def test_exports_of_version_4_are_noted_where_there_are_any(
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")
     assert opened.db.execute("SELECT value FROM fact WHERE key = 'temporary'").fetchall() == noted
     opened.close()
+
+
+def test_another_program_cannot_read_a_database_in_use_and_leaves_its_log(tmp_path: Path) -> None:
+    """SQLite's own locks are gone as soon as we close a descriptor of the file; a reader that is alone removes the log."""
+    path = tmp_path / "meta.db"
+    first = Store.open(str(path), "/lower")
+    path.read_bytes()
+    reader = f"import sqlite3; sqlite3.connect({str(path)!r}, timeout=0).execute('select count(*) from inode')"
+    for _ in range(2):
+        with first.transaction():
+            first.put_value("key", "value")
+        first.commit()
+        done = subprocess.run([sys.executable, "-c", reader], capture_output=True, text=True, check=False)
+        assert "database is locked" in done.stderr
+    first.close()
+    assert subprocess.run([sys.executable, "-c", reader], check=False).returncode == 0
+    again = Store.open(str(path), "/lower")
+    assert again.value("key") == "value"
+    assert not again.findings.damage
+    again.close()

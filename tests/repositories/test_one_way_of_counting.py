@@ -82,7 +82,8 @@ def test_all_commands_say_the_same_number(tmp_path: Path, make_mount: Callable[.
     pages = LiveOverlay(lambda: converse(lambda: locate.find(str(mounted.path))))
     on_page = pages.changed("work")
     said["pages"] = on_page.added + on_page.modified + on_page.deleted
-    assert GIT.fullmatch(on_page.git[0])
+    row = next(row for row in pages.branches(quickly=False)[1] if row.branch.name == "work")
+    assert GIT.fullmatch(row.git[0])
     merged = mounted.cli("merge", "work", "--into", "main").stdout
     said["merge"] = number(merged, r"merged work into main: (\d+) changes")
     said["status of main"] = number(mounted.cli("status").stdout, r"^main +(\d+)")

@@ -1,4 +1,7 @@
-"""A real browser for tests: Chromium without a screen, spoken to through its debugging pipe (the Chrome DevTools Protocol)."""
+"""A real browser for tests: Chromium without a screen, spoken to through its debugging pipe (the Chrome DevTools Protocol).
+
+What a test can ask of any browser is in Page; Firefox is in firefox.py.
+"""
 
 import base64
 import fcntl
@@ -8,6 +11,7 @@ import select
 import shutil
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,8 +40,59 @@ def needs_chromium() -> str:
     return found
 
 
-class Browser:
+class Page(ABC):
     """One page. ``problems``: what the page complained about: exceptions, and refused resources (a violated CSP)."""
+
+    problems: list[str]
+
+    @abstractmethod
+    def navigate(self, address: str) -> None: ...
+
+    @abstractmethod
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page; True for an element."""
+
+    @abstractmethod
+    def press(self, key: str) -> None:
+        """One key, as from a keyboard."""
+
+    @abstractmethod
+    def write(self, text: str) -> None: ...
+
+    @abstractmethod
+    def look(self, width: int, height: int, *, dark: bool = False) -> None: ...
+
+    def go(self, address: str) -> None:
+        self.run("window.isOld = true")
+        self.navigate(address)
+        self.until("!window.isOld && document.readyState === 'complete'")
+
+    def until(self, script: str) -> Any:
+        """Waits until an expression is true; its value."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                found = self.run(script)
+            except AssertionError:  # the page is being left
+                found = None
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                raise AssertionError(f"this did not become true: {script}\n{self.text()}\n{self.problems}")
+            time.sleep(0.02)
+
+    def text(self) -> str:
+        found = self.run("document.body.innerText")
+        return found if isinstance(found, str) else ""
+
+    def click(self, selector: str) -> None:
+        quoted = json.dumps(selector)
+        self.until(f"document.querySelector({quoted})")
+        self.run(f"void document.querySelector({quoted}).click()")
+
+
+class Browser(Page):
+    """A page of Chromium."""
 
     def __init__(self, profile: Path) -> None:
         self._in, low_write = os.pipe()
@@ -115,44 +170,17 @@ class Browser:
         elif event == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             self.problems.append(parameters["entry"]["text"] + " " + parameters["entry"].get("url", ""))
 
-    def go(self, address: str) -> None:
-        self.run("window.isOld = true")
+    def navigate(self, address: str) -> None:
         self.call("Page.navigate", url=address)
-        self.until("!window.isOld && document.readyState === 'complete'")
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page; True for an element."""
         expression = f"(async value => (value = await value) instanceof Node ? true : value)({script})"
         done = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in done:
             raise AssertionError(f"{script}: {done['exceptionDetails']}")
         return done["result"].get("value")
 
-    def until(self, script: str) -> Any:
-        """Waits until an expression is true; its value."""
-        deadline = time.monotonic() + WAIT_S
-        while True:
-            try:
-                found = self.run(script)
-            except AssertionError:  # the page is being left
-                found = None
-            if found:
-                return found
-            if time.monotonic() > deadline:
-                raise AssertionError(f"this did not become true: {script}\n{self.text()}\n{self.problems}")
-            time.sleep(0.02)
-
-    def text(self) -> str:
-        found = self.run("document.body.innerText")
-        return found if isinstance(found, str) else ""
-
-    def click(self, selector: str) -> None:
-        quoted = json.dumps(selector)
-        self.until(f"document.querySelector({quoted})")
-        self.run(f"void document.querySelector({quoted}).click()")
-
     def press(self, key: str) -> None:
-        """One key, as from a keyboard."""
         code, text = _KEYS.get(key, (ord(key[0].upper()), key))
         parameters = {"key": key, "windowsVirtualKeyCode": code, "code": key if key in _KEYS else ""}
         self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **parameters)

@@ -44,9 +44,9 @@ def go(browser: Browser, address: str, path: str) -> None:
 
 def test_person_finds_what_an_agent_changed_and_compares_it(browser: Browser, address: str) -> None:
     go(browser, address, "/")
-    row = "[...document.querySelectorAll('tr')].find(row => row.dataset.branch === 'agent-3').innerText"
-    assert "6 added" in browser.until(f"{row}.includes('deleted') && {row}")
-    assert browser.run(f"{row}.includes(' changes')")
+    row = "document.querySelector('tr[data-branch=agent-3]')"
+    assert "6 added" in browser.until(f"{row}.querySelector('.what').title")
+    browser.until(f"{row}.querySelector('.what').innerText.includes(' changes')")
     browser.click("tr[data-branch='agent-3'] .row-link")
     browser.until("location.pathname === '/review' && document.querySelector('.diff .was .changed')?.innerText === 'one'")
     go(browser, address, "/compare?a=&b=agent-3")
@@ -207,7 +207,7 @@ def test_first_page_follows_what_happens(browser: Browser, address: str, mounted
     browser.click("tr[data-branch=late] input")
     mounted.sh("late", "echo one > one; echo two > two")
     late = "document.querySelector('tr[data-branch=late]')"
-    browser.until(f"{late}.innerText.includes('2 changes') && {late}.innerText.includes('2 added')")
+    browser.until(f"{late}.innerText.includes('2 changes') && {late}.querySelector('.what').title === '2 added'")
     assert browser.run(f"{late}.querySelector('input').checked")
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -31,13 +32,15 @@ def test_first_page_tells_who_works_where(mounted: Mounted, visitor: Visitor) ->
     assert agent.stdin is not None
     agent.stdout.readline()
     row = next(row for row in visitor.get("/").text.split("<tr")[1:] if 'data-branch="agent-7"' in row)
-    assert " sh" in row
+    assert re.search(r"</span>sh\b", row)
     assert "/compare?a=&amp;b=agent-7" in row
-    assert "1 path changed elsewhere, too; 1 conflict" in row
+    assert '<span class="bad">1 conflict</span> in 1 path' in row
+    assert 'with <a href="/compare?a=agent-3&amp;b=agent-7"' in row
     agent.stdin.close()
     agent.wait(10)
     found = visitor.get("/api/changed?ref=agent-7").json()
-    assert found == {"added": 2, "modified": 1, "deleted": 0, "git": [], "when": found["when"]}
+    lines = {"lines_added": 2, "lines_removed": 1}
+    assert found == {"added": 2, "modified": 1, "deleted": 0, **lines, "when": found["when"]}
     assert found["when"].endswith(("ago", "just now"))
 
 
@@ -323,7 +326,8 @@ def test_first_page_tells_of_conflicts_that_a_merge_has_left(mounted: Mounted, v
         mounted.run(branch, "sh", "-ec", f"echo {branch} > both", new=True, view="pid")
     mounted.cli("merge", "left-1", "left-2", "--conflicts", check=False)
     row = next(row for row in visitor.get("/").text.split("<tr")[1:] if 'data-branch="left-2"' in row)
-    assert "merge of left-1 not finished: 1 conflict undecided" in row
+    assert "merge of left-1 not finished:" in row
+    assert '/review?branch=left-2#conflicts">1 conflict undecided' in row
     mounted.cli("merge", "--abort", "left-2")
     for branch in ("left-1", "left-2"):
         mounted.cli("discard", branch)

@@ -156,7 +156,7 @@ def test_hunks_are_chosen_by_keyboard_and_committed(browser: Browser, address: s
     browser.press("Enter")
     browser.until(f"{DONE}.includes('fix was committed into the real directory: 1 change.')")
     assert (mounted.lower / "text.py").read_text() == text(l25="    twenty-five")
-    assert browser.run("document.querySelector('#done a').hidden")  # a commit into the real directory is not undone
+    assert browser.run("document.querySelector('#done .undo').hidden")  # a commit into the real directory is not undone
     browser.until(f"{card('text.py')}?.querySelectorAll('tr.hunk').length === 2")
     assert browser.run("document.getElementById('commit').innerText") == "Commit all\u2026"
     assert (mounted.subtree("fix") / "text.py").read_text() == text(l12="    twelve", l25="    twenty-five", l38=None)
@@ -242,7 +242,7 @@ def test_hunks_are_merged_taken_back_and_undone(browser: Browser, address: str, 
     choose(browser, "text.py", 0)
     perform(browser, "#take-back")
     assert (mounted.subtree("source") / "text.py").read_text() == before.replace("line 30\n", "thirty\n")
-    browser.click("#done a")
+    browser.click("#done .undo")
     browser.until("location.pathname === '/undo' && document.querySelector('.buttons')")
     browser.click(".buttons button")
     browser.until("location.pathname === '/review' && document.querySelector('.said')")

@@ -59,15 +59,15 @@ def branch(mounted: Mounted, name: str) -> str:
     return str(mounted.json("branch show", name)["id"])
 
 
-def review(browser: Browser, address: str, name: str) -> None:
+def review(browser: Browser, address: str, name: str, file: str = "text.py") -> None:
     browser.go(address.split("/?")[0] + f"/review?branch={name}")
-    browser.until(f"{_AT_TEXT}?.querySelector('.hunk')")
+    browser.until(f"{_AT_TEXT.replace('text.py', file)}?.querySelector('.hunk')")
 
 
-def row(line: int) -> str:
-    """The row of a line of text.py in the new version, in either layout."""
+def row(line: int, card: str = _AT_TEXT) -> str:
+    """The row of a line of text.py, or of another card, in the new version, in either layout."""
     return (
-        f"[...{_AT_TEXT}.querySelectorAll('table.diff tbody tr')].find(row => row.cells.length >= 3 && "
+        f"[...{card}.querySelectorAll('table.diff tbody tr')].find(row => row.cells.length >= 3 && "
         f"parseInt(row.cells[row.cells.length - 2].innerText) === {line} && !row.matches('.remark-row'))"
     )
 
@@ -100,6 +100,12 @@ def test_a_note_is_written_at_a_line_answered_and_settled(browser: Browser, addr
     for letter in "jnvxcr?g":  # which are keys of the page elsewhere
         browser.press(letter)
     assert browser.run("document.activeElement.value") == "jnvxcr?g"
+    mounted.cli("notes resolve", str(note["id"]))  # by somebody else: what is being written stays
+    browser.until("document.querySelector('#notes h2').innerText === 'Notes'")
+    assert browser.run(f"{below}.querySelector('textarea').value") == "jnvxcr?g"
+    mounted.cli("notes reopen", str(note["id"]))
+    browser.until("document.querySelector('#notes h2').innerText === '1 open note'")
+    browser.run(f"void {below}.querySelector('textarea').focus()")
     browser.run("void document.activeElement.closest('form').requestSubmit()")
     browser.until(f"{below}.querySelectorAll('.remark-said').length === 3")
     browser.run(f"void {below}.querySelector('.remark-resolve').click()")
@@ -170,6 +176,27 @@ def test_notes_elsewhere_are_listed_with_what_became_of_their_place(browser: Bro
     browser.until("document.querySelector('#notes').innerText.includes('outdated: the line has changed')")
     assert "line twelve" in browser.run("document.querySelector('#notes .remark-lines').textContent")
     assert "text.py:26, which was line 25" in browser.run("document.querySelector('#notes').innerText")
+
+
+def test_a_line_of_any_bytes_can_have_a_note(browser: Browser, address: str, mounted: Mounted) -> None:
+    mounted.cli("branch create", "odd")
+    odd = [
+        r"cr\r", r"tab\there\t", r"latin \344", r"feed\f next", r"sep \342\200\250 next", r"one \001", r"cr\r in it", "   ",
+        "x" * 3000,
+    ]  # fmt: skip
+    mounted.sh("odd", "printf '" + "".join(f"{line}\\n" for line in odd) + "' > odd.py")
+    review(browser, address, "odd", "odd.py")
+    card = _AT_TEXT.replace("text.py", "odd.py")
+    for line in range(1, len(odd) + 1):
+        browser.run(f"void {row(line, card)}.dispatchEvent(new PointerEvent('pointerover', {{bubbles: true}}))")
+        browser.run(f"void {row(line, card)}.querySelector('.remark-plus').click()")
+        browser.until(f"document.activeElement.getAttribute('aria-label') === 'Note on line {line}'")
+        browser.write(f"about {line}")
+        browser.run("void document.querySelector('#note-form').requestSubmit()")
+        browser.until("!document.getElementById('note-form') || document.querySelector('#note-form [role=alert]')")
+        assert browser.run("document.querySelector('#note-form [role=alert]')?.innerText") is None, odd[line - 1]
+        browser.until(f"{row(line, card)}.nextElementSibling.innerText.includes('about {line}')")
+    assert [note["now_line"] for note in mounted.json("notes list", "odd")] == list(range(1, len(odd) + 1))
 
 
 def test_a_line_that_has_changed_since_the_page_was_loaded_gets_no_note(browser: Browser, address: str, mounted: Mounted) -> None:

@@ -14,6 +14,7 @@ from agentfsd.cli.output import note_lines, printing
 
 _MOST_BYTES = 1 << 16  # read of standard input: more than the daemon takes
 _MOST_NUMBER = (1 << 63) - 1
+_ONE_ARGUMENT = "the text is one argument: put it in quotation marks"
 _LINES = re.compile(r"([1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?")
 
 
@@ -37,6 +38,8 @@ def notes(ctx: click.Context, with_resolved: bool, named: str | None, as_json: b
       agentfsd notes resolve 3
     """
     if ctx.invoked_subcommand is not None:
+        if with_resolved or as_json:
+            raise click.UsageError(f"options go after the word: agentfsd notes {ctx.invoked_subcommand} ...")
         ctx.obj = named  # given before the word `add`, say
         return
     _list(named, None, with_resolved, as_json)
@@ -114,13 +117,15 @@ def add(words: tuple[str, ...], path: bytes | None, lines: str | None, named: st
       agentfsd notes add fix-1 - < review.txt
     """
     if len(words) > 2:
-        raise click.UsageError("the text is one argument: put it in quotation marks")
+        raise click.UsageError(_ONE_ARGUMENT)
     first, last = _numbers(lines)
     if lines and path is None:
         raise click.UsageError("--line needs --path, which says the file")
     text = _text(words[-1])
     mount, daemon = converse(lambda: mount_finder.find(named or click.get_current_context().obj, revive=True))
     with daemon:
+        if len(words) == 1 and not daemon.hello.bound and words[0] in {each.name for each in daemon.list_branches(count=False)}:
+            raise click.UsageError(f"{words[0]} is a branch: say what you think of it")
         where = mount_finder.in_workspace(mount, path) if path is not None else b""
         where = b"" if where == b"." else where
         made = daemon.add_note(text, words[0] if len(words) == 2 else None, path=where, line=first, last_line=last)
@@ -161,9 +166,9 @@ _NUMBER = click.argument("number", metavar="ID", type=click.IntRange(1, _MOST_NU
 
 @notes.command()
 @_NUMBER
-@click.argument("text")
+@click.argument("words", metavar="TEXT", nargs=-1, required=True)
 @mount_option
-def reply(number: int, text: str, named: str | None) -> None:
+def reply(number: int, words: tuple[str, ...], named: str | None) -> None:
     """Answer a note.
 
     With - in the place of TEXT, the text is read from standard input.
@@ -172,8 +177,10 @@ def reply(number: int, text: str, named: str | None) -> None:
     Example:
       agentfsd notes reply 3 "done: it is called once now"
     """
+    if len(words) > 1:
+        raise click.UsageError(_ONE_ARGUMENT)
     with client(named or click.get_current_context().obj) as daemon:
-        answered = daemon.reply_note(number, _text(text))
+        answered = daemon.reply_note(number, _text(words[0]))
     printing.say(f"answered note {answered.id} about {_about(answered)}")
 
 

@@ -139,8 +139,8 @@ async def resolve(services: Services, request: wire.ConflictResolve, context: Re
     if not wanted:
         raise invalid("no paths were named", "name the paths that are decided")
     _check_rules(services, branch.id, wanted, context)
-    edited = EditedFile(request.content, request.seen) if request.content is not None else None
-    if edited is not None and request.how != "edited":
+    edited = EditedFile(request.content, request.seen) if request.content is not None or request.seen else None
+    if request.content is not None and request.how != "edited":
         raise invalid("only an edited file has a content", "leave out the content")
     await services.flush()
     async with services.standing_still(branch.id, context, changes=True):

@@ -8,6 +8,7 @@ import pwd
 from collections.abc import Sequence
 
 import trio
+import trio.lowlevel
 
 from agentfs_client import wire
 from agentfsd.control.audit_notes import changes_nothing, told_as_event
@@ -20,6 +21,8 @@ from agentfsd.control.request_context import RequestContext
 from agentfsd.core.branch_events import BranchEvent, EventKind
 from agentfsd.core.branch_notes import AnsweredNote, NoteAuthor, NotedPlace, no_note
 from agentfsd.core.noted_lines import MOST_LINES, SearchedFile
+from agentfsd.core.path_resolution import ResolvedPath
+from agentfsd.core.tree import join
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import paths
 
@@ -49,15 +52,19 @@ async def add_note(services: Services, request: wire.NoteAdd, context: RequestCo
 
 
 def _noted(services: Services, branch_id: str, path: bytes, first: int, last: int, context: RequestContext) -> NotedPlace:
-    """Return what is to be remembered of a path and its lines. Raises OSError if there is no such place."""
+    """Return what is to be remembered of a path, without symlinks, and its lines. Raises OSError if there is no such place."""
     place = find_path(services, services.overlay.trees.by_id(branch_id), path, context.credentials(), follow=False)
-    if place.inode is None and (first or not _was_there(services, branch_id, path, context)):
+    was = _was_there(services, branch_id, path, context) if place.inode is None and not first else b""
+    if place.inode is None and not was:
         raise Refusal(
             errno.ENOENT, "no-such-path", f"there is no {paths.shown(path)} in the branch",
             "name a path relative to the root of the workspace",
         )  # fmt: skip
-    if not first or place.inode is None:
-        return NotedPlace(path, place.inode.ino if place.inode is not None else 0)
+    if place.inode is None:
+        return NotedPlace(was)
+    path = _real_path(place)
+    if not first:
+        return NotedPlace(path, place.inode.ino)
     if not place.inode.is_file:
         raise invalid(f"{paths.shown(path)} has no lines", "only a regular file has; leave the line out", "not-a-file")
     try:
@@ -73,18 +80,23 @@ def _noted(services: Services, branch_id: str, path: bytes, first: int, last: in
     return NotedPlace(path, place.inode.ino, first, file.remember(first, last))
 
 
-def _was_there(services: Services, branch_id: str, path: bytes, context: RequestContext) -> bool:
-    """Return whether the branch began with a path, which it has deleted since."""
-    if context.hides(path):
-        return False
+def _real_path(place: ResolvedPath) -> bytes:
+    """Return the path without symlinks: rules are about that one."""
+    return join(place.directory.path, place.name) if place.name else place.directory.path
+
+
+def _was_there(services: Services, branch_id: str, path: bytes, context: RequestContext) -> bytes:
+    """Return the path, without symlinks, of what the branch began with there, and has deleted since; b"" for nothing."""
     with services.overlay.trees.made_from(branch_id) as tree:
         try:
-            return find_path(services, tree, path, context.credentials(), follow=False).inode is not None
+            place = find_path(services, tree, path, context.credentials(), follow=False)
         except OSError:
-            return False
+            return b""
+        was = _real_path(place) if place.inode is not None else b""
+        return b"" if context.hides(was) else was
 
 
-@control_operation(wire.NoteList, permission=own_branch("branch"), note=changes_nothing)
+@control_operation(wire.NoteList, permission=own_branch("branch"), note=changes_nothing, cancellable=True)
 async def list_notes(services: Services, request: wire.NoteList, context: RequestContext) -> wire.NotesReply:
     """List the notes of a branch."""
     branch_id = _branch_id(services, request.branch, context)
@@ -122,15 +134,26 @@ async def remove_note(services: Services, request: wire.NoteRemove, context: Req
     return wire.Done(message=f"removed note {request.id}")
 
 
-@control_operation(wire.NoteTell, permission=own_branch("branch"), note=changes_nothing)
+@control_operation(wire.NoteTell, permission=own_branch("branch"), note=changes_nothing, cancellable=True)
 async def tell_notes(services: Services, request: wire.NoteTell, context: RequestContext) -> wire.NotesReply:
     """Return the notes of which a session was not told, and remember that it was."""
     if not request.session or len(request.session.encode()) > _MOST_NAME_BYTES:
         raise invalid(f"a session has a name of 1 to {_MOST_NAME_BYTES} bytes", "give the one that the harness has for it")
     branch_id = _branch_id(services, request.branch, context)
-    notes = [note for note in services.overlay.notes.tell(branch_id, request.session) if not context.hides(note.row.path)]
-    told = await _replies(services, branch_id, notes[: max(0, request.most)], context)
-    return wire.NotesReply(notes=told.notes, more=len(notes) - len(told.notes))
+    notes = services.overlay.notes
+    untold = notes.untold(branch_id, request.session)
+    if not untold:
+        return wire.NotesReply(notes=[])
+    mark = notes.mark()
+    seen = [note_id for note_id, path in untold if not context.hides(path)]
+    described = await _replies(services, branch_id, list(map(notes.find, seen[: max(0, request.most)])), context)
+    # The session counts as told only now, so that a client that has gone is told the next time: the checkpoint ends this request
+    # then. Another request of the session may have told it meanwhile.
+    await trio.lowlevel.checkpoint()
+    still = {note_id for note_id, _ in notes.untold(branch_id, request.session)}.intersection(seen)
+    notes.tell(branch_id, request.session, mark)
+    shown = [note for note in described.notes if note.id in still]
+    return wire.NotesReply(notes=shown, more=len(still) - len(shown))
 
 
 # -- who, and what is shown

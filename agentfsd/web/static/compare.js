@@ -121,7 +121,7 @@ function draw() {
     const layout = { unified: unified || isNarrow() || "AD".includes(diff.status), blanks: blanks.checked };
     content.append(...drawn(diff, layout, wholeRows));
   }
-  const before = change.status === "A" ? "" : a ? { ref: a, path: change.was_key || change.key } : null;
+  const before = change.status === "A" ? "" : { ref: a, path: change.was_key || change.key };
   content.append(...images(change.path, before, change.status === "D" ? "" : { ref: b, path: change.key }));
   content.scrollTop = 0;
 }

@@ -43,6 +43,17 @@ export function plural(count, noun) {
   return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 }
 
+// How long ago a time is, in the words of the server.
+export function ago(ms) {
+  let amount = Math.max(0, Math.floor((Date.now() - ms) / 1000));
+  if (amount < 10) return "just now";
+  for (const [step, noun] of [[60, "second"], [60, "minute"], [24, "hour"], [365, "day"]]) {
+    if (amount < step) return `${plural(amount, noun)} ago`;
+    amount = Math.floor(amount / step);
+  }
+  return `${plural(amount, "year")} ago`;
+}
+
 // A line of code: parts of [colour, text]; an asterisk marks parts that differ within the line.
 export function codeInto(parent, parts) {
   for (const [colour, text] of parts) {
@@ -91,13 +102,12 @@ addEventListener("popstate", () => {
   split.querySelector(".rows").focus();
 });
 
-// Shows a picture before and after, each { ref, path }, "" if it does not exist, null if it cannot be read. Shows nothing for other files.
+// Shows a picture before and after, each { ref, path }, "" if it does not exist; without a ref as the real directory has it. Shows nothing for other files.
 export function images(name, before, after) {
   if (!/\.(png|jpe?g|gif|webp|avif|bmp|ico)$/i.test(name)) return [];
   const shown = (place, words) => {
     if (place === "") return "";
-    if (place === null) return el("figure", {}, el("figcaption", {}, `${words}: only the states of branches can be shown`));
-    const picture = el("img", { src: address("/api/image", place), alt: `${name}, ${words.toLowerCase()}` });
+    const picture = el("img", { src: address(place.ref ? "/api/image" : "/api/lower-image", place), alt: `${name}, ${words.toLowerCase()}` });
     const caption = el("figcaption", {}, words);
     picture.addEventListener("load", () => caption.append(` · ${picture.naturalWidth} × ${picture.naturalHeight}`));
     picture.addEventListener("error", () => picture.replaceWith(el("p", { class: "muted" }, "This cannot be shown as a picture.")));

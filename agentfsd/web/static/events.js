@@ -2,6 +2,8 @@
 
 import { address } from "./dom.js";
 
+const AGAIN = 1_000;
+
 export function follow(branch, { happened, begun = () => {}, gone = () => {} }) {
   let source = null;
   const listen = () => {
@@ -14,8 +16,10 @@ export function follow(branch, { happened, begun = () => {}, gone = () => {} }) 
     });
     source.addEventListener("begun", begun);
     source.addEventListener("gone", (event) => {
+      const { error, final } = JSON.parse(event.data);
       source.close();
-      gone(JSON.parse(event.data).error);
+      if (!final) setTimeout(() => ((source = null), listen()), AGAIN); // the next daemon may be there by then
+      gone(error);
     });
     source.addEventListener("error", () => {
       if (source.readyState === EventSource.CLOSED) gone("The connection has ended. Load the page again.");

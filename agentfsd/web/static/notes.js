@@ -19,7 +19,8 @@ let isPast = false; // also those that are resolved
 const unfolded = new Map(); // by number of a note in the list: whether a person has unfolded it
 let opened = null; // the note that is being written: { place, form }
 
-const shown = () => notes.filter((note) => isPast || !note.resolved);
+const isAnswered = (note) => document.querySelector(`.remark[data-note="${note.id}"] > form`); // somebody is writing
+const shown = () => notes.filter((note) => isPast || !note.resolved || isAnswered(note));
 const post = (path, form) => ask(`/api/notes/${path}`, { method: "POST", body: new URLSearchParams({ csrf, ...form }) });
 
 // -- one note
@@ -109,10 +110,10 @@ function form(label, verb, send, left, begun = "") {
 function item(note) {
   const words = note.text.split(/\s+/).join(" ");
   const answers = note.answers.length ? el("span", { class: "muted" }, plural(note.answers.length, "answer")) : "";
-  const top = el("summary", {}, el("span", { class: "remark-place mono" }, placeOf(note)), el("span", { class: "remark-words" }, words), answers);
+  const top = el("summary", {}, el("span", { class: "remark-words" }, words), answers);
   const made = el("details", { class: "remark-item", open: unfolded.get(note.id) ?? !note.key }, top, remark(note, false));
-  top.addEventListener("click", (event) => event.target.closest("a") || unfolded.set(note.id, !made.open));
-  return made;
+  top.addEventListener("click", () => unfolded.set(note.id, !made.open));
+  return el("div", { class: "remark-entry" }, el("span", { class: "remark-place mono" }, placeOf(note)), made); // a link may not be in a summary
 }
 
 function drawList() {

@@ -1,10 +1,13 @@
 // The page that reviews a branch: all its files one after another. Their lines are loaded when they come near the window.
 
-import { address, ask, el, isNarrow, mark, plural, refusal } from "./dom.js";
+import { address, ask, el, isNarrow, plural, refusal } from "./dom.js";
 import { follow } from "./events.js";
 import { List } from "./list.js";
 import { run } from "./review_acts.js";
 import { amounts, card, drawBody, showCounts, showState } from "./review_card.js";
+import { HunkCursor } from "./review_keys.js";
+import { ReviewTree, inTreeOrder } from "./review_tree.js";
+import { ViewedMarks } from "./viewed_marks.js";
 
 const TOGETHER = 20; // files that are loaded at once
 const IN_SIGHT = 5; // files that are loaded first
@@ -24,29 +27,22 @@ const search = document.getElementById("search");
 const layout = document.getElementById("layout");
 const { branch, name, since } = box.dataset;
 const writable = box.dataset.writable !== undefined;
-const VIEWED = `viewed ${branch}`; // by key of a file: the version that was viewed
+const marks = new ViewedMarks(branch);
 let files = [];
 let found = [];
 let counts = {};
 let unified = localStorage.getItem("layout") === "unified";
 let quietUntil = 0; // until then, what happens in the branch is what this page did
 let isCounted = false;
-let at = null; // the hunk that the keys have reached
 
-// -- what has been viewed, in the browser's memory
+// -- what is said of all files
 
-let viewed = JSON.parse(localStorage.getItem(VIEWED) ?? "{}");
-
-function remember(file) {
-  if (file.isViewed && file.data) viewed[file.change.key] = file.data.version;
-  else delete viewed[file.change.key];
-  localStorage.setItem(VIEWED, JSON.stringify(viewed));
-}
+const isMerging = () => document.body.classList.contains("merging"); // it can be neither committed nor merged until that is finished
 
 function tell() {
   const count = files.filter((file) => file.isViewed).length;
   document.getElementById("viewed").textContent = files.length ? `${count.toLocaleString("en")} of ${files.length.toLocaleString("en")} viewed` : "";
-  list.renew(found.length);
+  renewTree();
   if (!writable) return;
   const hunks = files.reduce((total, file) => total + file.chosen.size, 0);
   const some = plural(hunks, "hunk");
@@ -55,7 +51,7 @@ function tell() {
   const merge = document.getElementById("merge");
   if (merge) merge.textContent = hunks ? `Merge ${some} into…` : "Merge all into…";
   document.getElementById("take-back").disabled = !hunks;
-  for (const id of ["commit", "merge"]) if (document.getElementById(id)) document.getElementById(id).disabled = !files.length && !git.childElementCount;
+  for (const id of ["commit", "merge"]) if (document.getElementById(id)) document.getElementById(id).disabled = isMerging() || (!files.length && !git.childElementCount);
 }
 
 // -- loading
@@ -112,9 +108,9 @@ function filled(file, data) {
   const isFirst = !file.data;
   file.data = data;
   near.unobserve(file.card);
-  if (isFirst && file.isViewed && viewed[file.change.key] !== data.version) {
+  if (isFirst && file.isViewed && !marks.isOf(file)) {
     Object.assign(file, { isViewed: false, isFolded: false, isChanged: true });
-    remember(file);
+    marks.keep(file);
     tell();
   }
   drawBody(file, page);
@@ -164,7 +160,7 @@ const page = {
   view(file, isViewed) {
     if (!file.data) return load([file]).then(() => page.view(file, isViewed));
     Object.assign(file, { isViewed, isFolded: isViewed, isChanged: false });
-    remember(file);
+    marks.keep(file);
     showState(file);
     tell();
   },
@@ -186,21 +182,42 @@ const page = {
 
 // -- the list at the side
 
-function row(index) {
-  const { change, isViewed, chosen } = found[index];
-  const cut = change.path.lastIndexOf("/") + 1;
-  const label = el("span", { class: "label", title: change.path }, el("span", { class: "name" }, change.path.slice(cut)), el("span", { class: "dir" }, change.was ? `  ← ${change.was}` : "", cut ? `  ${change.path.slice(0, cut - 1)}` : ""));
-  const extra = el("span", { class: "extra" }, chosen.size ? el("span", { class: "picked-count", title: `${plural(chosen.size, "hunk")} chosen` }, "●") : "", ...amounts(...(counts[change.key] ?? [])));
-  return el("div", { class: `${change.status === "D" ? "gone" : ""} ${isViewed ? "seen" : ""}` }, mark(change.status), label, extra);
+const tree = new ReviewTree({ counts: (key) => counts[key] });
+const list = new List(document.getElementById("list"), { role: "treeitem", draw: (index) => tree.draw(index), open: take, key: arrow });
+
+function take(index) {
+  if (!tree.turn(index)) return show(tree.rows[index].file);
+  renewTree();
 }
 
-const list = new List(document.getElementById("list"), { role: "option", draw: row, open: (index) => show(found[index]) });
+function arrow(event, index) {
+  if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return false;
+  if (tree.turn(index, event.key === "ArrowRight")) renewTree();
+  return true;
+}
+
+function renewTree() {
+  tree.renew(found);
+  list.box.parentElement.style.setProperty("--files", tree.rows.length);
+  list.renew(tree.rows.length);
+}
 
 function filter() {
   const wanted = search.value.toLowerCase();
   found = wanted ? files.filter(({ change }) => `${change.path}\n${change.was ?? ""}`.toLowerCase().includes(wanted)) : files;
-  list.box.parentElement.style.setProperty("--files", found.length);
-  list.renew(found.length);
+  renewTree();
+}
+
+// Mark a file in the tree, and open the directories above it.
+function reveal(file) {
+  if (tree.indexOf(file) < 0 && found.includes(file)) {
+    tree.reveal(file);
+    renewTree();
+  }
+  const index = tree.indexOf(file);
+  if (index < 0) return;
+  list.chosen = index;
+  list.go(index);
 }
 
 async function show(file) {
@@ -208,61 +225,10 @@ async function show(file) {
   file.card.scrollIntoView({ block: "start" });
   await load([file]);
   file.card.scrollIntoView({ block: "start" });
-  point(file.card.querySelector(".hunk"), false);
+  cursor.point(file.card.querySelector(".hunk"), false);
 }
 
-// -- keys
-
-function point(hunk, isSeen = true) {
-  at?.classList.remove("at");
-  at = hunk;
-  if (!hunk) return;
-  hunk.classList.add("at");
-  if (isSeen) hunk.scrollIntoView({ block: "start" });
-  const index = found.findIndex((file) => file.card === hunk.closest(".file-card"));
-  if (index >= 0) {
-    list.chosen = index;
-    list.go(index);
-  }
-}
-
-const here = () => files.findIndex((file) => file.card === at?.closest(".file-card"));
-
-// The next or previous hunk, in the next file that is not folded if this one has no more.
-async function leap(step) {
-  build(files.length);
-  const index = here();
-  if (index >= 0 && at.isConnected && !files[index].isFolded) {
-    const hunks = [...at.closest(".file-card").querySelectorAll(".hunk")];
-    const to = hunks[hunks.indexOf(at) + step];
-    if (to) return point(to);
-  }
-  for (let next = index < 0 ? 0 : index + step; next >= 0 && next < files.length; next += step) {
-    const file = files[next];
-    await load([file]);
-    if (file.isFolded) continue;
-    const hunks = [...file.card.querySelectorAll(".hunk")];
-    if (hunks.length) return point(hunks.at(step > 0 ? 0 : -1));
-  }
-}
-
-function turn(step) {
-  const index = here();
-  const to = files[index < 0 ? 0 : index + step];
-  if (to) show(to);
-}
-
-document.addEventListener("keydown", (event) => {
-  if (event.defaultPrevented || event.target.matches("input[type=search], select") || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const file = files[here()];
-  if (event.key === "j" || event.key === "k") leap(event.key === "j" ? 1 : -1);
-  else if (event.key === "n" || event.key === "p") turn(event.key === "n" ? 1 : -1);
-  else if (event.key === "v" && file) {
-    page.view(file, !file.isViewed);
-    if (file.isViewed) leap(1);
-  } else if (event.key === "x" && at?.querySelector("input.pick")) at.querySelector("input.pick").click();
-  else if (event.key === "c" && writable) commit();
-});
+const cursor = new HunkCursor({ files: () => files, reveal, load, show, view: (file) => page.view(file, !file.isViewed), commit: () => writable && commit(), buildAll: () => build(files.length) });
 
 // -- what becomes of it
 
@@ -281,7 +247,10 @@ function amount() {
 function did(outcome) {
   done.hidden = false;
   done.querySelector("span").textContent = outcome.said.join(" ");
-  done.querySelector("a").hidden = !outcome.undoable;
+  done.querySelector(".undo").hidden = !outcome.undoable;
+  const on = done.querySelector(".on");
+  on.hidden = !outcome.link;
+  if (outcome.link) [on.href, on.textContent] = outcome.link;
   for (const file of files) file.chosen.clear();
   again();
 }
@@ -338,6 +307,11 @@ function nothing() {
   return el("section", { class: "empty" }, el("h2", {}, "Nothing to review"), el("p", {}, `${name} has no changes${git.childElementCount ? " outside git's own files" : ""}. What an agent changes in it appears here.`), el("a", { class: "button", href: "/" }, "Branches"));
 }
 
+function note(sentence) {
+  moved.querySelector("span").textContent = sentence;
+  moved.hidden = false;
+}
+
 async function again() {
   const place = scrollY;
   moved.hidden = true;
@@ -362,10 +336,10 @@ async function start() {
   }
   near.disconnect();
   waiting.clear();
-  at = null;
+  cursor.at = null;
   counts = {};
   git.replaceChildren(...said.git.map((sentence) => el("div", {}, sentence)));
-  files = worthwhile(said.changes).map((change) => ({ change, data: null, chosen: new Set(), isViewed: change.key in viewed, isFolded: change.key in viewed, isChanged: false, loading: null }));
+  files = inTreeOrder(worthwhile(said.changes).map((change) => ({ change, data: null, chosen: new Set(), isViewed: marks.has(change), isFolded: marks.has(change), isChanged: false, loading: null })));
   cards.replaceChildren(...(files.length ? [] : [nothing()]));
   document.body.classList.toggle("without", !files.length);
   built = 0;
@@ -390,13 +364,16 @@ async function count() {
   const lines = [0, 1].map((side) => Object.values(counts).reduce((total, each) => total + Math.max(0, each[side]), 0));
   sum.append(" ", ...amounts(...lines).flatMap((each) => [each, " "]));
   files.forEach(estimate);
-  list.renew(found.length);
+  renewTree();
 }
 
 document.getElementById("again").addEventListener("click", again);
+document.addEventListener("merge-state", tell);
+document.addEventListener("decided", again);
 follow(name, {
   happened(event) {
-    if (performance.now() > quietUntil && ["created", "modified", "deleted", "renamed", "attributes", "restore", "merge"].includes(event.kind)) moved.hidden = false;
+    if (performance.now() > quietUntil && ["created", "modified", "deleted", "renamed", "attributes", "restore", "merge"].includes(event.kind)) note("The branch has changed since this page was loaded.");
   },
+  gone: (sentence) => sentence.startsWith("The branch was deleted") && note(sentence),
 });
 start();

@@ -42,6 +42,19 @@ export async function run(act, { done, again }) {
   buttons.querySelector("button").focus();
 }
 
+// Ask before something is done that needs no look before; the answer is true or false.
+export function confirmed({ title: words, said, verb, danger = false }) {
+  title.textContent = words;
+  body.replaceChildren(...said.map((sentence) => el("p", {}, sentence)));
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(false), { once: true });
+    const yes = () => (resolve(true), dialog.close());
+    buttons.replaceChildren(el("button", { type: "button", class: danger ? "danger" : "primary", id: "perform", onclick: yes }, verb), cancel());
+    if (!dialog.open) dialog.showModal();
+    buttons.querySelector("button").focus();
+  });
+}
+
 function cancel(words = "Leave it as it is") {
   return el("button", { type: "button", onclick: () => dialog.close() }, words);
 }

@@ -3,7 +3,7 @@
 import { drawn } from "./difference.js";
 import { address, el, images, isNarrow, mark, plural } from "./dom.js";
 
-const WHY = { generated: "A generated file", large: "A long difference" }; // why lines are left out
+const WHY = { generated: "A generated file", minified: "A minified file", large: "A long difference" }; // why lines are left out
 
 export function amounts(added, removed) {
   const shown = (count) => count.toLocaleString("en");
@@ -67,7 +67,7 @@ export function drawBody(file, page) {
   const layout = { unified: page.unified() || isNarrow() || "AD".includes(change.status), blanks: false };
   const whole = () => page.whole(file);
   made.push(...drawn({ status: change.status, hunks: lines }, layout, whole, (index) => box(file, lines[index], page)));
-  const before = change.status === "A" ? "" : page.since ? { ref: page.since, path: change.was_key || change.key } : null;
+  const before = change.status === "A" ? "" : { ref: page.since, path: change.was_key || change.key };
   made.push(...images(change.path, before, change.status === "D" ? "" : { ref: page.name, path: change.key }));
   body.replaceChildren(...made);
   for (const row of body.querySelectorAll("tr.hunk")) {

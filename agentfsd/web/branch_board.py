@@ -1,0 +1,152 @@
+"""The rows of the first page: what a person who chooses between branches has to know of each. It asks the daemon once for all.
+
+How many lines each branch changed takes longer, and is not part of it: see LiveOverlay.changed().
+"""
+
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from agentfs_client import wire
+from agentfs_client.control import ControlClient
+from agentfsd.web.display_text import command_line, in_repository, visible
+
+_GLANCE_S = 0.05  # of the daemon's requests: only the branches that it reports beside them are wanted
+_SIGNALLED = 128
+_SLACK_NS = 2_000_000_000  # what a command wrote may be counted as changed a little after its end
+_NAMED_COMMANDS = 4
+
+Result = Literal["passed", "failed", ""]
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """The command that was run last in a branch. ``how``: its end in words. ``is_stale``: the branch has changed since."""
+
+    command: str
+    how: str
+    result: Result
+    ended_ns: int
+    is_stale: bool
+
+
+@dataclass(frozen=True)
+class SharedWith:
+    """Another branch that has changed the same paths, and at how many of them a merge of the two would conflict."""
+
+    branch: str
+    paths: int
+    conflicts: int
+
+
+@dataclass(frozen=True)
+class BranchOnBoard:
+    """A branch.
+
+    Attributes:
+        branch: What the daemon says of it.
+        since: The state to compare it with, "" for the real directory.
+        workers: The commands of the processes in it; "" for none.
+        last_path: What was changed last, "" if that is not known.
+        run: The command that was run last; None for none.
+        shared: The other branches that changed the same paths, those with the most conflicts first.
+        git: What was done with git, a sentence for each repository.
+        is_partial: What takes time is left out: changes, the last file, the other branches.
+    """
+
+    branch: wire.Branch
+    since: str
+    workers: str
+    last_path: str
+    run: LastRun | None
+    shared: list[SharedWith]
+    git: list[str]
+    is_partial: bool = False
+
+
+def board(client: ControlClient, *, quickly: bool = False) -> list[BranchOnBoard]:
+    """Describe all branches: first those in which processes work, then those that changed last, main at the end.
+
+    *quickly*: leave out what may take seconds after the daemon has started. A branch that is the only one is described in full.
+    """
+    branches = client.list_branches(count=False)
+    is_partial = quickly and len(branches) > 1
+    activity = {} if is_partial else {agent.branch: agent for agent in client.top(_GLANCE_S).agents}
+    if not is_partial:
+        branches = client.list_branches()
+    refs = {branch.name for branch in branches} | {snapshot.name for snapshot in client.list_snapshots()}
+    workers = defaultdict[str, Counter[str]](Counter)
+    for binding in client.bindings():
+        workers[binding.branch][binding.command] += 1
+    runs = {run.branch_id: run for run in client.list_runs()}  # the oldest comes first
+    shared = _shared(client.overlaps().overlaps if not is_partial and any(branch.overlaps for branch in branches) else ())
+    rows = [
+        BranchOnBoard(
+            branch, branch.base if branch.base in refs else "", _workers(branch, workers[branch.name]),
+            activity[branch.name].last_path if branch.name in activity else "", last_run(runs.get(branch.id), branch),
+            shared.get(branch.name, []), [in_repository(one.path_bytes, one.sentence) for one in branch.repositories],
+            is_partial,
+        )
+        for branch in branches
+    ]  # fmt: skip
+    return sorted(rows, key=_rank)
+
+
+def pulse(client: ControlClient) -> str:
+    """Return another text as soon as other processes work in branches, or another run has ended: no event tells of either."""
+    bound = sorted((binding.branch, binding.pid) for binding in client.bindings())
+    runs = client.list_runs()
+    return f"{hash(tuple(bound)):x} {runs[-1].id if runs else 0} {len(runs)}"
+
+
+def _rank(row: BranchOnBoard) -> tuple[bool, bool, int]:
+    branch = row.branch
+    return branch.processes == 0, branch.name == "main", -max(branch.changed_ns, branch.created_ns)
+
+
+def last_run(run: wire.RecordedRun | None, branch: wire.Branch) -> LastRun | None:
+    """Describe the command that was run last in a branch."""
+    if run is None:
+        return None
+    is_stale = branch.changed_ns > run.ended_ns + _SLACK_NS
+    return LastRun(
+        command_line(run.command), _how(run.exit_code), "failed" if run.exit_code else "passed", run.ended_ns, is_stale
+    )
+
+
+def _how(exit_code: int) -> str:
+    if exit_code > _SIGNALLED:
+        try:
+            return f"killed by {signal.Signals(exit_code - _SIGNALLED).name}"
+        except ValueError:
+            pass
+    return f"failed, exit code {exit_code}" if exit_code else "passed"
+
+
+def _shared(overlaps: Iterable[wire.PathOverlap]) -> dict[str, list[SharedWith]]:
+    """Count the paths that each branch shares with each other one."""
+    paths, conflicts = defaultdict[str, Counter[str]](Counter), defaultdict[str, Counter[str]](Counter)
+    for overlap in overlaps:
+        for branch in overlap.branches:
+            paths[branch].update(other for other in overlap.branches if other != branch)
+        if overlap.conflict:
+            for branch in overlap.between:
+                conflicts[branch].update(other for other in overlap.between if other != branch)
+    return {
+        branch: sorted(
+            (SharedWith(other, count, conflicts[branch][other]) for other, count in others.items()),
+            key=lambda one: (-one.conflicts, -one.paths, one.branch),
+        )
+        for branch, others in paths.items()
+    }
+
+
+def _workers(branch: wire.Branch, commands: Counter[str]) -> str:
+    if not commands:
+        return {0: "", 1: "1 process"}.get(branch.processes, f"{branch.processes} processes")
+    named = [
+        visible(command) + (f" \u00d7{count}" if count > 1 else "") for command, count in commands.most_common(_NAMED_COMMANDS)
+    ]
+    return ", ".join([*named, *(["\u2026"] if len(commands) > _NAMED_COMMANDS else [])])

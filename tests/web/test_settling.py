@@ -1,0 +1,276 @@
+"""Conflicts that a merge has left, settled on the page of the branch: side by side in a real browser, and what is refused."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentfsd.domain_errors import Refusal
+from agentfsd.web.marked_text import MarkedLines, TakenLines, joined, split, written
+from tests.mounted import AGENTFSD, Mounted
+from tests.web.asking import Visitor
+from tests.web.browser import Browser, needs_chromium, served
+from tests.web.test_pages import DOT
+
+NAMES = ("main", "fix")
+LINES = [f"line {number}" for number in range(1, 31)]
+NASTY = "<img src=x onerror=document.title=1>"
+STATE = "document.getElementById('conflicts-state').innerText"
+
+
+@pytest.fixture(scope="module")
+def entered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    needs_chromium()
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def mounted(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
+    """main and fix clash in two places of a text, a picture, a deleted file and a file with a name that looks like HTML."""
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    (lower / "text").write_text("".join(f"{line}\n" for line in LINES))
+    (lower / "gone").write_text("gone\n")
+    (lower / "dot.png").write_bytes(DOT)
+    found = make_mount(lower)
+    found.run("other", "sh", "-c", "sed -i 's/^line 5$/five of other/' text", new=True, view="pid")
+    for branch in reversed(NAMES):  # a new branch begins with what main is then
+        found.run(branch, "sh", "-ec", f"""
+            sed -i -e 's/^line 5$/five of {branch}/' -e 's/^line 25$/twenty-five of {branch}/' text
+            echo {branch} > '{NASTY}'; printf {branch} >> dot.png
+        """, new=branch != "main", view="pid")  # fmt: skip
+    (found.subtree("main") / "gone").unlink()
+    (found.subtree("fix") / "gone").write_text("kept\n")
+    assert found.cli("merge", "fix", "--into", "main", "--conflicts", check=False).returncode == 1
+    return found
+
+
+@pytest.fixture
+def address(mounted: Mounted) -> Iterator[str]:
+    with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
+        yield found
+
+
+@pytest.fixture
+def browser(entered: Browser, address: str) -> Iterator[Browser]:
+    entered.look(1280, 900)
+    entered.go(address)
+    entered.problems.clear()
+    yield entered
+    assert entered.problems == []
+    assert entered.run("document.title") != "1", "a name or content was run as a script"
+
+
+def card(path: str) -> str:
+    return f"[...document.querySelectorAll('.conflict')].find(card => card.ariaLabel === {json.dumps(path)})"
+
+
+def settle(browser: Browser, address: str) -> None:
+    browser.go(address.split("/?")[0] + "/review?branch=main")
+    browser.until("document.querySelectorAll('.conflict').length === 4 && document.querySelectorAll('.clash').length === 3")
+
+
+def test_person_settles_a_merge_side_by_side(browser: Browser, address: str, mounted: Mounted) -> None:
+    settle(browser, address)
+    assert browser.run(STATE) == "4 conflicts undecided of 4."
+    assert browser.run("[document.getElementById('finish'), document.getElementById('commit')].every(each => each.disabled)")
+    columns = f"[...{card('text')}.querySelectorAll('.clash[data-n=\"0\"] .lines')].map(column => column.innerText.trim())"
+    assert browser.run(columns) == ["line 5", "five of main", "five of fix"]
+    assert browser.run(f"{card('text')}.querySelector('.around').innerText").split("\n") == ["line 2", "line 3", "line 4"]
+    browser.until(f"{card('dot.png')}.querySelector('.theirs img').naturalWidth === 1")
+    assert browser.run(f"{card('gone')}.querySelector('.ours .what').innerText") == "It does not exist."
+    browser.run(f"void {card('text')}.querySelector('.clash[data-n=\"0\"] input[value=theirs]').focus()")
+    browser.press("b")
+    browser.until(f"{card('text')}.querySelector('.decide').innerText === 'Decide (1 of 2 chosen)'")
+    browser.run(f"void {card('text')}.querySelector('.clash[data-n=\"1\"] input[value=ours]').focus()")
+    browser.press("e")
+    browser.until("document.activeElement.matches('textarea')")
+    browser.run("void document.activeElement.select()")
+    browser.write("written\nby hand")
+    settle(browser, address)  # loaded again: what was chosen and not decided is still there
+    browser.until(f"{card('text')}.querySelector('textarea').value === 'written\\nby hand'")
+    browser.run(f"void {card('text')}.querySelector('.decide').click()")
+    browser.until(f"{STATE} === '3 conflicts undecided of 4.'")
+    assert browser.run(f"{card('text')}.querySelector('.tag').innerText") == "decided: edited"
+    text = "".join(f"{line}\n" for line in LINES)
+    text = text.replace("line 5\n", "five of main\nfive of fix\n").replace("line 25\n", "written\nby hand\n")
+    assert (mounted.subtree("main") / "text").read_text() == text
+    browser.run(f"void {card(NASTY)}.querySelector('[data-how=theirs]').click()")
+    browser.until(f"{STATE} === '2 conflicts undecided of 4.'")
+    browser.run(f"void {card('dot.png')}.querySelector('[data-how=theirs]').click()")
+    browser.until(f"{STATE} === '1 conflict undecided of 4.'")
+    browser.run(f"void {card('gone')}.querySelector('[data-how=marked]').click()")
+    browser.until(f"{STATE} === 'All conflicts are decided.'")
+    browser.click("#finish")
+    browser.until("document.querySelector('.said')?.innerText.includes('The merge of fix into main was finished.')")
+    assert browser.run("document.getElementById('conflicts').hidden")
+    main = mounted.subtree("main")
+    assert ((main / NASTY).read_text(), (main / "dot.png").read_bytes(), (main / "gone").exists()) == (
+        "fix\n",
+        DOT + b"fix",
+        False,
+    )
+    assert mounted.json("conflicts", "main")["state"] == "none"
+
+
+def test_whole_file_is_edited_and_a_merge_taken_back(browser: Browser, address: str, mounted: Mounted) -> None:
+    browser.look(400, 900)
+    settle(browser, address)
+    assert browser.run("document.documentElement.scrollWidth") <= 400
+    tops = (
+        f"[...{card('text')}.querySelectorAll('.clash[data-n=\"0\"] .column')].map(column => column.getBoundingClientRect().top)"
+    )
+    assert len(set(browser.run(tops))) == 3  # one above the other
+    edit = f"[...{card('text')}.querySelectorAll('button')].find(button => button.innerText === 'Edit the whole file')"
+    browser.run(f"void {edit}.click()")
+    area = f"{card('text')}.querySelector('textarea.whole')"
+    assert "<<<<<<< main" in browser.until(f"{area}?.value")
+    browser.run(f"void {card('text')}.querySelector('.decide').click()")
+    said = browser.until(f"{card('text')}.querySelector('[role=alert]')?.innerText")
+    assert "text still has conflict markers" in said
+    browser.run(f"void ({area}.focus(), {area}.select())")
+    browser.write("all new")
+    browser.run(f"void {card('text')}.querySelector('.decide').click()")
+    browser.until(f"{STATE} === '3 conflicts undecided of 4.'")
+    assert (mounted.subtree("main") / "text").read_text() == "all new\n"
+    (mounted.subtree("main") / "other").write_text("since\n")
+    browser.click("#take-merge-back")
+    browser.click("#perform")
+    browser.until("document.querySelector('#act p')?.innerText === 'These files were changed since the merge: other.'")
+    browser.click("#perform")
+    browser.until("document.querySelector('.said')?.innerText.includes('The merge of fix into main was taken back.')")
+    main = mounted.subtree("main")
+    assert ("five of main" in (main / "text").read_text(), (main / "other").exists()) == (True, False)
+    browser.problems[:] = [each for each in browser.problems if "/api/conflicts/" not in each]  # the refusal
+
+
+def test_two_pages_at_once_never_overwrite_each_other(browser: Browser, address: str, mounted: Mounted) -> None:
+    settle(browser, address)
+    browser.run(f"void {card('text')}.querySelector('.clash[data-n=\"0\"] input[value=ours]').click()")
+    other = Visitor(address).enter()
+    form = {**other.form("/review?branch=main"), "path": "text"}
+    seen = other.get("/api/conflicts/path?branch=main&path=text").json()
+    assert seen["version"] == other.get("/api/conflicts/path?branch=main&path=text").json()["version"]
+    (mounted.subtree("main") / "text").write_text("changed by an agent\n" + (mounted.subtree("main") / "text").read_text())
+    browser.until(f"{card('text')}.querySelector('[role=alert]')?.innerText.includes('It has changed in the branch')")
+    for more in ({"how": "ours"}, {"how": "marked"}, {"choices": '[["ours"], ["ours"]]'}, {"text": "x"}):
+        refused = other.post("/api/conflicts/decide", {**form, "version": seen["version"], **more})
+        assert (refused.status, "was changed since this page showed it" in refused.text) == (409, True), more
+    browser.run(f"void {card('text')}.querySelector('[data-how=ours]').click()")
+    browser.until(f"{card('text')}.querySelector('[role=alert]').innerText.includes('Nothing was decided.')")
+    assert "<<<<<<< main" in (mounted.subtree("main") / "text").read_text()
+    seen = other.get("/api/conflicts/path?branch=main&path=text").json()
+    decided = other.post("/api/conflicts/decide", {**form, "version": seen["version"], "choices": '[["theirs"], ["both"]]'})
+    assert decided.json()["undecided"] == 3
+    browser.until(f"{card('text')}.querySelector('.tag').innerText === 'decided: edited'")  # the other page sees it at once
+    mounted.cli("undo")
+    browser.until(f"{card('text')}.querySelector('.tag').innerText === 'undecided'")
+    mounted.cli("merge", "--abort", "--force", "main")
+    browser.until("document.getElementById('conflicts').hidden")
+    gone = other.post("/api/conflicts/decide", {**form, "version": seen["version"], "how": "ours"})
+    assert (gone.status, "Traceback" in gone.text) == (404, False)
+    browser.problems[:] = [each for each in browser.problems if "/api/conflicts/" not in each]  # refused
+
+
+def test_merge_that_conflicts_leaves_them_in_the_other_branch(browser: Browser, address: str, mounted: Mounted) -> None:
+    other = mounted.json("branch show", "other")["id"]
+    browser.go(address.split("/?")[0] + "/review?branch=fix")
+    browser.until("document.querySelector('.file-card .hunk') && !document.getElementById('merge').disabled")
+    browser.run(f"void (document.getElementById('into').value = {other!r})")
+    browser.click("#merge")
+    browser.until("document.querySelector('#act [data-way=leave]')")
+    browser.click("#act [data-way=leave]")
+    said = browser.until("document.getElementById('perform') && document.getElementById('act').innerText")
+    assert "1 conflict would be left in other, to be decided there by you or by its agent: text." in said
+    assert mounted.json("conflicts", "other")["state"] == "none"
+    browser.click("#perform")
+    browser.until("!document.querySelector('#done .on').hidden")
+    browser.click("#done .on")
+    browser.until("location.search === '?branch=other' && document.querySelectorAll('.clash').length === 1")
+    assert mounted.json("conflicts", "other")["sources"] == ["fix"]
+
+
+def test_only_our_own_form_decides(address: str, mounted: Mounted) -> None:
+    with served("-m", str(mounted.path), command=AGENTFSD) as looking:
+        reading = Visitor(looking).enter()
+        assert 'id="finish"' not in reading.get("/review?branch=main").text
+        for path in ("decide", "end"):
+            assert reading.post(f"/api/conflicts/{path}", {"branch": "main", "csrf": "x"}).status == 403
+    writing = Visitor(address).enter()
+    form = {**writing.form("/review?branch=main"), "path": "text"}
+    seen = writing.get("/api/conflicts/path?branch=main&path=text").json()["version"]
+    for more, status in (
+        ({"csrf": ""}, 403), ({"choices": "[]"}, 400),
+        ({"choices": '[["mine"], ["ours"]]'}, 400), ({"choices": "{"}, 400), ({}, 400),
+        ({"path": "dot.png", "choices": "[]"}, 409), ({"path": "../x", "how": "ours"}, 400),
+        ({"path": "nothing", "how": "ours"}, 404),
+    ):  # fmt: skip
+        found = writing.post("/api/conflicts/decide", {**form, "version": seen, **more})
+        assert (found.status, "Traceback" in found.text) == (status, False), (more, found.text)
+    for address_of in ("path?branch=main&path=nothing", "path?branch=nobody&path=text", "image?branch=main&path=text&side=ours",
+                       "image?branch=main&path=text&side=../x"):  # fmt: skip
+        found = writing.get(f"/api/conflicts/{address_of}")
+        assert (found.status in (400, 404), "Traceback" in found.text) == (True, False), found.text
+    assert mounted.json("conflicts", "main")["conflicts"][0]["decided"] == ""
+
+
+def test_large_and_odd_files_are_told_of_and_not_edited(address: str, mounted: Mounted) -> None:
+    mounted.cli("merge", "--abort", "main")
+    name = "n" * 250
+    for branch in NAMES:
+        place = mounted.subtree(branch)
+        (place / "large").write_text(f"{branch}\n" + "some text\n" * 500_000)
+        (place / name).write_bytes(b"\xff " + branch.encode() + b"\n")
+        (place / "crlf").write_bytes(f"{branch}\r\n".encode())
+        with open(os.fsencode(place) + b"/stray-\xff", "w") as file:
+            file.write(branch)
+    mounted.cli("merge", "fix", "--into", "main", "--conflicts", check=False)
+    visitor = Visitor(address).enter()
+    found = {row["key"]: row for row in visitor.get("/api/conflicts?branch=main").json()["conflicts"]}
+    assert {"large", name, "crlf", "stray-%FF"} <= found.keys()
+    large = visitor.get("/api/conflicts/path?branch=main&path=large").json()
+    assert "too large to be edited here" in large["notes"][0]
+    latin = visitor.get(f"/api/conflicts/path?branch=main&path={name}").json()
+    assert (latin["clashes"][0].get("text"), "text" in latin) == (None, False)  # a form would change its bytes
+    form = visitor.form("/review?branch=main")
+    for path, choice, content in (
+        ("crlf", ["text", "both\nof them"], b"both\r\nof them\r\n"), (name, ["both"], b"\xff main\n\xff fix\n"),
+        ("stray-%FF", ["theirs"], b"fix\n"),
+    ):  # fmt: skip
+        seen = visitor.get(f"/api/conflicts/path?branch=main&path={path}").json()
+        answer = visitor.post(
+            "/api/conflicts/decide", {**form, "path": path, "version": seen["version"], "choices": json.dumps([choice])}
+        )
+        assert answer.status == 200, answer.text
+        with open(os.fsencode(mounted.subtree("main")) + b"/" + path.encode().replace(b"%FF", b"\xff"), "rb") as file:
+            assert file.read() == content
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    (b"a\n<<<<<<< main\nx\n||||||| base\no\n=======\ny\n>>>>>>> fix\nb\n", [MarkedLines(b"x\n", b"o\n", b"y\n", ends=False)]),
+    (b"<<<<<<< main\nx\n|||||||\n=======\n>>>>>>> fix\n", [MarkedLines(b"x\n", b"", b"", ends=False)]),
+    (b"<<<<<<< HEAD\r\nx\r\n=======\r\ny\r\n>>>>>>> 0123abc\r\n", [MarkedLines(b"x\r\n", None, b"y\r\n", ends=True)]),
+    (b"<<<<<<< main:old\n<<<<<<\n=======\n>>>>>>> fix:new\n", [MarkedLines(b"<<<<<<\n", None, b"", ends=False)]),
+    (b"<<<<<<< else\nx\n=======\ny\n>>>>>>> whom\n", []), (b"", []), (b"none\n", []),
+    (b"<<<<<<< main\nx\n=======\ny\n=======\nz\n>>>>>>> fix\n", None),
+    (b"<<<<<<< main\nx\n=======\ny\n", None), (b">>>>>>> fix\n", None),
+    (b"<<<<<<< main\n<<<<<<< main\n=======\n>>>>>>> fix\n", None), (b"<<<<<<<< main\n=======\n>>>>>>> fix\n", None),
+])  # fmt: skip
+def test_text_is_split_at_its_markers_only_where_they_are_certain(text: bytes, found: list[MarkedLines] | None) -> None:
+    parts = split(text, NAMES)
+    if found is None:
+        assert parts is None
+        return
+    assert parts is not None
+    assert [part for part in parts if isinstance(part, MarkedLines)] == found
+    with pytest.raises(Refusal):
+        joined(parts, [TakenLines("ours")] * (len(found) + 1))
+
+
+def test_lines_end_as_in_the_file() -> None:
+    assert written("a\r\nb", ends=False) == b"a\nb\n"
+    assert written("a\nb\n", ends=True) == b"a\r\nb\r\n"
+    assert written("", ends=True) == b""
