@@ -12,13 +12,13 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input
 
 from agentfsd.cli.terminal_review import key_tables
+from agentfsd.cli.terminal_review.act_flow import ActFlow
 from agentfsd.cli.terminal_review.board_model import ORDERS, BoardReader, BoardRow, chosen_rows
 from agentfsd.cli.terminal_review.branch_screen import BranchScreen
 from agentfsd.cli.terminal_review.compare_screen import CompareScreen
-from agentfsd.cli.terminal_review.deed_flow import DeedFlow
-from agentfsd.cli.terminal_review.deeds import Deed, next_undo
 from agentfsd.cli.terminal_review.dialogues import KeyHelp
 from agentfsd.cli.terminal_review.head_line import HeadLine, WarningLine
+from agentfsd.cli.terminal_review.review_acts import Act, next_undo
 from agentfsd.cli.terminal_review.review_app import Trouble, trouble_of
 from agentfsd.control.status_text import plural
 from agentfsd.escape import printable
@@ -270,13 +270,13 @@ class BoardScreen(Screen[None]):
     def action_discard(self) -> None:
         """Discard the branch."""
         if self._current is not None:
-            DeedFlow(self._app, lambda _: None).begin(Deed("discard", self._current.branch))
+            ActFlow(self._app, lambda _: None).begin(Act("discard", self._current.branch))
 
     def action_undo(self) -> None:
-        """Undo the last deed."""
+        """Undo the last act."""
         if self._current is not None:
             branch = self._current.branch
-            self._app.ask(next_undo, lambda entry: DeedFlow(self._app, lambda _: None).begin(Deed("undo", branch, entry=entry)))
+            self._app.ask(next_undo, lambda entry: ActFlow(self._app, lambda _: None).begin(Act("undo", branch, entry=entry)))
 
     def action_keys(self) -> None:
         """Show the keys."""

@@ -14,15 +14,15 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import NotFoundError
 from agentfsd.cli.terminal_review import key_tables
-from agentfsd.cli.terminal_review.branch_deeds import BranchDeeds
+from agentfsd.cli.terminal_review.branch_acts import BranchActs
 from agentfsd.cli.terminal_review.conflict_screen import ConflictScreen
-from agentfsd.cli.terminal_review.deeds import Deed, StaleError, Verb
 from agentfsd.cli.terminal_review.dialogues import KeyHelp
 from agentfsd.cli.terminal_review.diff_view import DiffView
 from agentfsd.cli.terminal_review.files_tree import FilesTree
 from agentfsd.cli.terminal_review.head_line import HeadLine, WarningLine
 from agentfsd.cli.terminal_review.note_flow import NoteFlow
 from agentfsd.cli.terminal_review.path_search import PathSearch
+from agentfsd.cli.terminal_review.review_acts import Act, StaleError, Verb
 from agentfsd.cli.terminal_review.reviewed_branch import ReviewedBranch, fill, has_changed, read_files
 from agentfsd.escape import printable
 
@@ -363,14 +363,14 @@ class BranchScreen(Screen[None]):
         """Show all notes."""
         self._notes.list()
 
-    # -- deeds
+    # -- acts
 
-    def _done(self, deed: Deed) -> None:
-        if deed.verb == "discard" and self._called != "main":
+    def _done(self, act: Act) -> None:
+        if act.verb == "discard" and self._called != "main":
             self._is_outdated = True
             self._warn(f"{printable(self._called)} was discarded; q goes back, u brings it back")
             return
-        if self.reviewed is not None and deed.selection is not None:
+        if self.reviewed is not None and act.selection is not None:
             for file in self.reviewed.files:  # what was done is not chosen any more
                 file.take(is_taken=False)
         self.action_reread()
@@ -380,9 +380,9 @@ class BranchScreen(Screen[None]):
             self.action_reread()
 
     def action_do(self, verb: Verb) -> None:
-        """Commit, merge or take back what was chosen; discard the branch; undo the last deed."""
+        """Commit, merge or take back what was chosen; discard the branch; undo the last act."""
         if self.reviewed is not None:
-            BranchDeeds(self._app, self.reviewed, self._done, self._refused, self._settle).begin(verb)
+            BranchActs(self._app, self.reviewed, self._done, self._refused, self._settle).begin(verb)
 
     def action_conflicts(self) -> None:
         """Show the conflicts that a merge left."""

@@ -18,12 +18,12 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.cli.picking import conflict_versions
 from agentfsd.cli.terminal_review import key_tables
+from agentfsd.cli.terminal_review.act_flow import ActFlow
 from agentfsd.cli.terminal_review.choice_list import ChoiceList
 from agentfsd.cli.terminal_review.conflict_blocks import MarkedText, Taken
-from agentfsd.cli.terminal_review.deed_flow import DeedFlow
-from agentfsd.cli.terminal_review.deeds import Deed, next_undo
 from agentfsd.cli.terminal_review.dialogues import Answer, Dialogue, KeyHelp
 from agentfsd.cli.terminal_review.head_line import HeadLine
+from agentfsd.cli.terminal_review.review_acts import Act, next_undo
 from agentfsd.cli.terminal_review.text_pane import TextPane, lines_of
 from agentfsd.control.status_text import plural
 from agentfsd.escape import printable, quoted
@@ -381,10 +381,10 @@ class ConflictScreen(Screen[None]):
             )
 
     def action_undo(self) -> None:
-        """Undo the last deed."""
+        """Undo the last act."""
 
         def begin(found: tuple[wire.Branch, wire.UndoEntry | None]) -> None:
-            DeedFlow(self._app, lambda _: self.action_reread()).begin(Deed("undo", found[0], entry=found[1]))
+            ActFlow(self._app, lambda _: self.action_reread()).begin(Act("undo", found[0], entry=found[1]))
 
         self._app.ask(lambda daemon: (daemon.show_branch(self._branch), next_undo(daemon)), begin)
 

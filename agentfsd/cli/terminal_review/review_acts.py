@@ -34,7 +34,7 @@ _STALE = "picked-stale"
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class Act:
     """What a person is about to do.
 
     Attributes:
@@ -71,7 +71,7 @@ class Deed:
             return f"Discard {name}?"
         return f"Undo the {self.entry.kind} of {printable(self.entry.branch)}?" if self.entry is not None else "Undo?"
 
-    def decided(self, field: str, value: str) -> "Deed":
+    def decided(self, field: str, value: str) -> "Act":
         """Return it with a decision about conflicts, as Outcome.ways names them."""
         return replace(self, hooks=True) if field == "hooks" else replace(self, way=value)
 
@@ -84,77 +84,77 @@ class StaleError(Refusal):
         self.paths = paths
 
 
-def do(daemon: ControlClient, deed: Deed, *, is_dry: bool) -> Outcome:
+def do(daemon: ControlClient, act: Act, *, is_dry: bool) -> Outcome:
     """Do it, or with *is_dry* ask what that would do.
 
     Raises:
         StaleError: The branch is not what was seen.
         AgentFSError, Refusal: The daemon refuses it.
     """
-    if deed.verb == "undo":
-        return _undo(daemon, deed, is_dry=is_dry)
-    name = printable(deed.branch.name)
+    if act.verb == "undo":
+        return _undo(daemon, act, is_dry=is_dry)
+    name = printable(act.branch.name)
     try:
-        branch = daemon.show_branch(deed.branch.id)
+        branch = daemon.show_branch(act.branch.id)
     except NotFoundError as exc:
         raise Refusal(
             errno.ENOENT, "not-found", f"{name} was deleted meanwhile", "Nothing was changed. `u` brings back what was discarded."
         ) from exc  # fmt: skip
     try:
-        picks = _picks(daemon, branch, deed)
-        return _done(daemon, branch, deed, picks, is_dry=is_dry)
+        picks = _picks(daemon, branch, act)
+        return _done(daemon, branch, act, picks, is_dry=is_dry)
     except (AgentFSError, Refusal) as exc:
         if exc.code == _STALE and not isinstance(exc, StaleError):
             raise StaleError(f"{name} was changed since it was read", []) from exc
         raise
 
 
-def _picks(daemon: ControlClient, branch: wire.Branch, deed: Deed) -> Picks:
+def _picks(daemon: ControlClient, branch: wire.Branch, act: Act) -> Picks:
     """Return what to ask for, after a look whether that is what was seen."""
     name = printable(branch.name)
-    if deed.selection is None or deed.selection.picks is None:
-        if deed.stamp and stamp(branch, daemon.changes(branch.id, own=True).changes) != deed.stamp:
+    if act.selection is None or act.selection.picks is None:
+        if act.stamp and stamp(branch, daemon.changes(branch.id, own=True).changes) != act.stamp:
             raise StaleError(f"{name} was changed since it was read", [])
         picks = Picks([], [])
-        stale = others_now(daemon, branch.id, deed.selection.seen) if deed.selection is not None else []
+        stale = others_now(daemon, branch.id, act.selection.seen) if act.selection is not None else []
     else:
-        stale, picks = changed_since(daemon, branch.id, deed.selection)
+        stale, picks = changed_since(daemon, branch.id, act.selection)
     if stale:
         more = f" and {plural(len(stale) - 1, 'other file')}" if len(stale) > 1 else ""
         raise StaleError(f"{quoted(stale[0])}{more} of {name} was changed since it was read", stale)
     return picks
 
 
-def _done(daemon: ControlClient, branch: wire.Branch, deed: Deed, picks: Picks, *, is_dry: bool) -> Outcome:
-    if deed.verb == "commit":
+def _done(daemon: ControlClient, branch: wire.Branch, act: Act, picks: Picks, *, is_dry: bool) -> Outcome:
+    if act.verb == "commit":
         result = daemon.commit(
-            branch.id, picks.paths, picked=picks.files, dry_run=is_dry, merge=deed.way == "merge", force=deed.way == "force",
-            hooks=deed.hooks,
+            branch.id, picks.paths, picked=picks.files, dry_run=is_dry, merge=act.way == "merge", force=act.way == "force",
+            hooks=act.hooks,
         )  # fmt: skip
-        return _to_next(committed(result, branch.name, is_dry=is_dry, way=deed.way), deed)
-    if deed.verb == "merge":
+        return _to_next(committed(result, branch.name, is_dry=is_dry, way=act.way), act)
+    if act.verb == "merge":
         result = daemon.merge(
-            [branch.id], deed.into_id, favor=_SIDES[deed.way], dry_run=is_dry, paths=picks.paths, picked=picks.files,
-            hooks=deed.hooks, conflicts=deed.way == "conflicts",
+            [branch.id], act.into_id, favor=_SIDES[act.way], dry_run=is_dry, paths=picks.paths, picked=picks.files,
+            hooks=act.hooks, conflicts=act.way == "conflicts",
         )  # fmt: skip
-        return _merge_outcome(result, branch, deed, picks, is_dry=is_dry)
-    if deed.verb == "take back":
+        return _merge_outcome(result, branch, act, picks, is_dry=is_dry)
+    if act.verb == "take back":
         if not is_dry:
             daemon.restore(None, branch.id, picks.paths, picked=picks.reversed().files)
         return taken_back(branch.name, len(set(picks.paths)), is_dry=is_dry)
     return _discard(daemon, branch, is_dry=is_dry)
 
 
-def _to_next(outcome: Outcome, deed: Deed) -> Outcome:
+def _to_next(outcome: Outcome, act: Act) -> Outcome:
     """Say after a commit into the real directory that undo does not take it back."""
     if outcome.conflicts or outcome.is_nothing or outcome.undoable:
         return outcome
-    rest = "The rest stays in the branch." if deed.selection is not None and deed.selection.picks is not None else ""
+    rest = "The rest stays in the branch." if act.selection is not None and act.selection.picks is not None else ""
     return msgspec.structs.replace(outcome, next=f"Undo does not take back what is in the real directory. {rest}".strip())
 
 
-def _merge_outcome(result: wire.MergeReply, branch: wire.Branch, deed: Deed, picks: Picks, *, is_dry: bool) -> Outcome:
-    outcome = merged(result, branch.name, is_dry=is_dry, way=deed.way)
+def _merge_outcome(result: wire.MergeReply, branch: wire.Branch, act: Act, picks: Picks, *, is_dry: bool) -> Outcome:
+    outcome = merged(result, branch.name, is_dry=is_dry, way=act.way)
     into = printable(result.into)
     if result.conflicts and not picks.paths and {each.kind for each in result.conflicts} - _NOT_LEFT:
         return msgspec.structs.replace(outcome, ways=[("way", "conflicts", f"Leave them in {into}"), *outcome.ways])
@@ -179,11 +179,11 @@ def _discard(daemon: ControlClient, branch: wire.Branch, *, is_dry: bool) -> Out
     return Outcome(said=[f"{name} was {'emptied' if is_main else 'discarded'}."], undoable=True)
 
 
-def _undo(daemon: ControlClient, deed: Deed, *, is_dry: bool) -> Outcome:
+def _undo(daemon: ControlClient, act: Act, *, is_dry: bool) -> Outcome:
     entries = daemon.undoable()
     if not entries:
         return Outcome(said=["There is nothing to undo."], is_nothing=True)
-    if not is_dry and entries[0] != deed.entry:
+    if not is_dry and entries[0] != act.entry:
         raise Refusal(errno.EBUSY, "undo-moved", "something else was done meanwhile", "Nothing was undone. Ask again for undo.")
     entry = entries[0]
     what = f"{entry.kind} of {printable(entry.branch)}"

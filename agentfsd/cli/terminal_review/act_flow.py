@@ -1,11 +1,11 @@
-"""Asks for a confirmation of a deed, does it, and shows the result, whatever screen it was begun on."""
+"""Asks for a confirmation of a act, does it, and shows the result, whatever screen it was begun on."""
 
 from collections.abc import Callable
 
 from rich.text import Text
 
-from agentfsd.cli.terminal_review.deeds import Deed, do
 from agentfsd.cli.terminal_review.dialogues import Answer, Dialogue
+from agentfsd.cli.terminal_review.review_acts import Act, do
 from agentfsd.cli.terminal_review.review_app import ReviewApp, Trouble, sentence
 from agentfsd.escape import printable
 from agentfsd.web.review_outcome import Outcome
@@ -17,8 +17,8 @@ _SLOW_S = 0.7  # after which it is said that the daemon was asked
 _KEYS = "123456789"
 
 
-class DeedFlow:
-    """The way of one deed: tried, confirmed, done, told.
+class ActFlow:
+    """The way of one act: tried, confirmed, done, told.
 
     Args:
         app: The program.
@@ -30,64 +30,64 @@ class DeedFlow:
     def __init__(
         self,
         app: ReviewApp,
-        finished: Callable[[Deed], None],
+        finished: Callable[[Act], None],
         refused: Callable[[Trouble], None] = lambda _: None,
         settling: Callable[[str, str], None] | None = None,
     ) -> None:
         self._app, self._finished, self._refused, self._settling = app, finished, refused, settling
 
-    def begin(self, deed: Deed) -> None:
+    def begin(self, act: Act) -> None:
         """Ask the daemon what it would do, and then the person."""
-        slow = self._app.set_timer(_SLOW_S, lambda: self._app.notify(f"{deed.verb}: looking what it would do ...", timeout=2))
+        slow = self._app.set_timer(_SLOW_S, lambda: self._app.notify(f"{act.verb}: looking what it would do ...", timeout=2))
 
         def found(outcome: Outcome) -> None:
             slow.stop()
-            self._ask(deed, outcome)
+            self._ask(act, outcome)
 
         def failed(trouble: Trouble) -> None:
             slow.stop()
             self._fail(trouble)
 
-        self._app.ask(lambda daemon: do(daemon, deed, is_dry=True), found, failed)
+        self._app.ask(lambda daemon: do(daemon, act, is_dry=True), found, failed)
 
-    def _ask(self, deed: Deed, outcome: Outcome) -> None:
+    def _ask(self, act: Act, outcome: Outcome) -> None:
         if outcome.is_nothing:
             self._app.tell(outcome.said[0], outcome.said[1:])
             return
-        answers, meant = list[Answer](), dict[str, Deed]()
+        answers, meant = list[Answer](), dict[str, Act]()
         for key, (field, value, words) in zip(_KEYS, outcome.ways, strict=False):
             answers.append(Answer(f"way{key}", words, key))
-            meant[f"way{key}"] = deed.decided(field, value)
+            meant[f"way{key}"] = act.decided(field, value)
         if not outcome.conflicts:
-            answers.append(Answer("yes", _YES[deed.verb], "y"))
+            answers.append(Answer("yes", _YES[act.verb], "y"))
         answers.append(Answer("", "Cancel" if not outcome.conflicts else "Do nothing", "n"))
 
         def answered(value: str | None) -> None:
             if value == "yes":
-                self._app.under_way = deed.verb
-                self._app.notify(f"{deed.verb}: under way ...", timeout=1)
-                self._app.ask(lambda daemon: do(daemon, deed, is_dry=False), lambda found: self._tell(deed, found), self._fail)
+                self._app.under_way = act.verb
+                self._app.notify(f"{act.verb}: under way ...", timeout=1)
+                self._app.ask(lambda daemon: do(daemon, act, is_dry=False), lambda found: self._tell(act, found), self._fail)
             elif value:
                 self.begin(meant[value])
 
-        self._app.push_screen(Dialogue(deed.question, [*_paths(deed), *_lines(outcome)], answers), answered)
+        self._app.push_screen(Dialogue(act.question, [*_paths(act), *_lines(outcome)], answers), answered)
 
-    def _tell(self, deed: Deed, outcome: Outcome) -> None:
+    def _tell(self, act: Act, outcome: Outcome) -> None:
         self._app.under_way = ""
         if outcome.conflicts:  # since it was tried
-            self._ask(deed, outcome)
+            self._ask(act, outcome)
             return
-        self._finished(deed)
+        self._finished(act)
         lines = [*outcome.said[1:], *([outcome.next] if outcome.next else [])]
-        if deed.way == "conflicts" and outcome.next and self._settling is not None:  # some were left
-            self._settle(deed, outcome.said[0], lines)
+        if act.way == "conflicts" and outcome.next and self._settling is not None:  # some were left
+            self._settle(act, outcome.said[0], lines)
         else:
             self._app.tell(outcome.said[0], lines)
 
-    def _settle(self, deed: Deed, title: str, lines: list[str]) -> None:
+    def _settle(self, act: Act, title: str, lines: list[str]) -> None:
         def answered(value: str | None) -> None:
             if value and self._settling is not None:
-                self._settling(deed.into_id, deed.into)
+                self._settling(act.into_id, act.into)
 
         self._app.push_screen(
             Dialogue(title, lines, [Answer("settle", "Settle them now", "s"), Answer("", "Later", "o")]), answered
@@ -99,8 +99,8 @@ class DeedFlow:
         self._app.tell_trouble(trouble)
 
 
-def _paths(deed: Deed) -> list[str]:
-    paths = deed.selection.paths if deed.selection is not None else []
+def _paths(act: Act) -> list[str]:
+    paths = act.selection.paths if act.selection is not None else []
     return [*(f"  {path}" for path in paths[:_PATHS]), *([f"  and {len(paths) - _PATHS} more"] if len(paths) > _PATHS else [])]
 
 
