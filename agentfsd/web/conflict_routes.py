@@ -83,9 +83,9 @@ class ConflictRoutes:
             content = _content(client, request, branch, path, now) if how not in ("ours", "theirs", "marked") else None
             try:
                 if content is not None:
-                    reply = client.resolve([path], "edited", branch.id, content=content, seen=now.seen)
+                    reply = client.resolve([path], "edited", branch.id, content=content, seen=now.seen, merge=_merge(request))
                 else:
-                    reply = client.resolve([path], how, branch.id, seen=now.seen)  # type: ignore[arg-type]
+                    reply = client.resolve([path], how, branch.id, seen=now.seen, merge=_merge(request))  # type: ignore[arg-type]
             except AgentFSError as exc:
                 if exc.code == _CHANGED:
                     raise _changed(path) from exc
@@ -98,7 +98,8 @@ class ConflictRoutes:
         is_abort = bool(field(request, "abort", ""))
         with self._overlay.client() as client:
             branch = branch_of(client, request)
-            reply = client.end_merge(branch.id, abort=is_abort, force=bool(field(request, "force", "")))
+            force = bool(field(request, "force", ""))
+            reply = client.end_merge(branch.id, abort=is_abort, force=force, merge=_merge(request))
         what = f"merge of {', '.join(reply.sources)} into {reply.branch}"
         if reply.state in ("finished", "aborted"):
             self._pages.said.append(f"The {what} was {'finished' if reply.state == 'finished' else 'taken back'}.")
@@ -107,6 +108,14 @@ class ConflictRoutes:
     def _check(self) -> None:
         if not self._pages.writable:
             raise HTTPException(403, "This page only looks; `agentfsd ui --write` offers to settle conflicts.")
+
+
+def _merge(request: Request) -> int:
+    """Return the number of the merge that the page showed; 0 if it does not say."""
+    number = field(request, "merge", "0")
+    if not number.isdecimal() or len(number) > 18:
+        raise ValueError("merge is the number of a merge")
+    return int(number)
 
 
 def _content(client: ControlClient, request: Request, branch: wire.Branch, path: bytes, now: Now) -> bytes:
@@ -139,7 +148,8 @@ def _listed(reply: wire.ConflictsReply) -> dict[str, Any]:
         for each in reply.conflicts
     ]  # fmt: skip
     return {
-        "branch": reply.branch, "state": reply.state, "sources": reply.sources, "conflicts": rows, "undecided": undecided,
+        "branch": reply.branch, "state": reply.state, "sources": reply.sources, "merge": reply.merge,
+        "conflicts": rows, "undecided": undecided,
         "said": f"{plural(undecided, 'conflict')} undecided" if undecided else "All conflicts are decided",
     }  # fmt: skip
 

@@ -54,20 +54,22 @@ class HistoryOperations:
     @operation
     def resolve(
         self, paths: Sequence[str | bytes], how: Literal["ours", "theirs", "edited", "marked"], branch: str | None = None, *,
-        content: bytes | None = None, seen: str = "", on_progress: OnProgress | None = None,
+        content: bytes | None = None, seen: str = "", merge: int = 0, on_progress: OnProgress | None = None,
     ) -> Question[wire.ConflictsReply]:  # fmt: skip
         """Decide conflicts that a merge has left in a branch, all of them or none. See wire.ConflictResolve."""
         request = wire.ConflictResolve(
-            branch=branch, raw_paths=raw_paths(paths), how=how, content=content, seen=seen, progress=on_progress is not None
-        )
+            branch=branch, raw_paths=raw_paths(paths), how=how, content=content, seen=seen, merge=merge,
+            progress=on_progress is not None,
+        )  # fmt: skip
         return ask(request, wire.ConflictsReply, on_progress=on_progress)
 
     @operation
     def end_merge(
-        self, branch: str | None = None, *, abort: bool = False, force: bool = False, on_progress: OnProgress | None = None
-    ) -> Question[wire.ConflictsReply]:
+        self, branch: str | None = None, *, abort: bool = False, force: bool = False, merge: int = 0,
+        on_progress: OnProgress | None = None,
+    ) -> Question[wire.ConflictsReply]:  # fmt: skip
         """Finish a merge that has left conflicts in a branch, or take it back with *abort*. See wire.MergeEnd."""
-        request = wire.MergeEnd(branch=branch, abort=abort, force=force, progress=on_progress is not None)
+        request = wire.MergeEnd(branch=branch, abort=abort, force=force, merge=merge, progress=on_progress is not None)
         return ask(request, wire.ConflictsReply, on_progress=on_progress)
 
     @operation

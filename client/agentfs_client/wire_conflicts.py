@@ -48,7 +48,7 @@ class ConflictResolve(LongRequest, frozen=True, kw_only=True, tag="conflict.reso
     these, else all of the file. edited: the file as it is; it must have no conflict markers. marked: the same, whatever is in it.
 
     ``seen``, with one path of a file: nothing is decided unless its content has this hash (SHA-256, in hex). ``content``, with
-    edited and ``seen``: what the file gets.
+    edited and ``seen``: what the file gets. ``merge``, if given, is as in MergeEnd.
     """
 
     branch: str | None = None
@@ -57,6 +57,7 @@ class ConflictResolve(LongRequest, frozen=True, kw_only=True, tag="conflict.reso
     how: Literal["ours", "theirs", "edited", "marked"]
     content: bytes | None = None
     seen: str = ""
+    merge: int = 0
 
 
 class MergeEnd(LongRequest, frozen=True, kw_only=True, tag="merge.end"):
@@ -64,11 +65,14 @@ class MergeEnd(LongRequest, frozen=True, kw_only=True, tag="merge.end"):
 
     It is not finished while conflicts are undecided, or git has a merge to finish in the branch. It is not taken back if other
     files were changed since, unless ``force`` says so. The reply tells which paths keep it from that.
+
+    ``merge``, if given, is the number of the merge that was seen: nothing is done if the branch is in another one.
     """
 
     branch: str | None = None
     abort: bool = False
     force: bool = False
+    merge: int = 0
 
 
 class ConflictsReply(Reply, frozen=True, kw_only=True, tag="conflicts"):
@@ -76,7 +80,7 @@ class ConflictsReply(Reply, frozen=True, kw_only=True, tag="conflicts"):
 
     ``state`` is none (the branch is in no such merge), unfinished, finished or aborted. In the reply to ConflictResolve,
     ``resolved`` counts what was decided. In the reply to MergeEnd, ``conflicts`` are what keeps the merge from being finished,
-    and ``changed`` the paths that keep it from being taken back.
+    and ``changed`` the paths that keep it from being taken back. ``merge`` is the number of the merge, 0 if there is none.
     """
 
     branch: str
@@ -85,6 +89,7 @@ class ConflictsReply(Reply, frozen=True, kw_only=True, tag="conflicts"):
     conflicts: list[LeftOpenConflict] = []
     resolved: int = 0
     changed: list[PathName] = []
+    merge: int = 0
 
 
 class ConflictVersionReply(Reply, frozen=True, kw_only=True, tag="conflict.version"):

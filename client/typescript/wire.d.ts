@@ -443,7 +443,7 @@ export interface ConflictList {
  * these, else all of the file. edited: the file as it is; it must have no conflict markers. marked: the same, whatever is in it.
  *
  * `seen`, with one path of a file: nothing is decided unless its content has this hash (SHA-256, in hex). `content`, with
- * edited and `seen`: what the file gets.
+ * edited and `seen`: what the file gets. `merge`, if given, is as in MergeEnd.
  */
 export interface ConflictResolve {
   op: "conflict.resolve";
@@ -455,6 +455,7 @@ export interface ConflictResolve {
   how: "ours" | "theirs" | "edited" | "marked";
   content?: string | null;
   seen?: string;
+  merge?: number;
 }
 
 /**
@@ -491,7 +492,7 @@ export interface ConflictVersionReply {
  *
  * `state` is none (the branch is in no such merge), unfinished, finished or aborted. In the reply to ConflictResolve,
  * `resolved` counts what was decided. In the reply to MergeEnd, `conflicts` are what keeps the merge from being finished,
- * and `changed` the paths that keep it from being taken back.
+ * and `changed` the paths that keep it from being taken back. `merge` is the number of the merge, 0 if there is none.
  */
 export interface ConflictsReply {
   op: "conflicts";
@@ -501,6 +502,7 @@ export interface ConflictsReply {
   conflicts: LeftOpenConflict[];
   resolved: number;
   changed: PathName[];
+  merge: number;
 }
 
 /**
@@ -838,6 +840,8 @@ export interface Merge {
  *
  * It is not finished while conflicts are undecided, or git has a merge to finish in the branch. It is not taken back if other
  * files were changed since, unless `force` says so. The reply tells which paths keep it from that.
+ *
+ * `merge`, if given, is the number of the merge that was seen: nothing is done if the branch is in another one.
  */
 export interface MergeEnd {
   op: "merge.end";
@@ -846,6 +850,7 @@ export interface MergeEnd {
   branch?: string | null;
   abort?: boolean;
   force?: boolean;
+  merge?: number;
 }
 
 /**

@@ -175,6 +175,31 @@ def test_two_pages_at_once_never_overwrite_each_other(browser: Browser, address:
     browser.problems[:] = [each for each in browser.problems if "/api/conflicts/" not in each]  # refused
 
 
+def test_an_old_page_neither_decides_nor_ends_a_merge_that_it_never_showed(address: str, mounted: Mounted) -> None:
+    """A picture has no markers: in both merges the branch shows the same one, so only the merge tells them apart."""
+    mounted.cli("merge", "fix", "--into", "main", "--conflicts", check=False)
+    visitor = Visitor(address).enter()
+    form = visitor.form("/review?branch=main")
+    shown = visitor.get("/api/conflicts?branch=main").json()
+    picture = visitor.get("/api/conflicts/path?branch=main&path=dot.png").json()
+    mounted.cli("merge", "--abort", "main")
+    mounted.cli("branch create", "other-fix", "--from", "fix")
+    (mounted.subtree("other-fix") / "dot.png").write_bytes(DOT + b"other")
+    mounted.cli("merge", "other-fix", "--into", "main", "--conflicts", check=False)
+    now = visitor.get("/api/conflicts?branch=main").json()
+    assert (now["merge"] != shown["merge"], now["state"]) == (True, "unfinished")
+    assert visitor.get("/api/conflicts/path?branch=main&path=dot.png").json()["version"] == picture["version"]
+    old = {**form, "merge": str(shown["merge"])}
+    decided = visitor.post("/api/conflicts/decide", {**old, "path": "dot.png", "version": picture["version"], "how": "theirs"})
+    assert (decided.status, visitor.post("/api/conflicts/end", {**old, "abort": "1", "force": "1"}).status) == (409, 409)
+    assert visitor.get("/api/conflicts?branch=main").json() == now
+    seen = {**form, "merge": str(now["merge"]), "path": "dot.png", "version": picture["version"], "how": "theirs"}
+    assert visitor.post("/api/conflicts/decide", seen).status == 200
+    assert (mounted.subtree("main") / "dot.png").read_bytes() == DOT + b"other"
+    mounted.cli("merge", "--abort", "--force", "main")
+    mounted.cli("discard", "other-fix")
+
+
 def test_merge_that_conflicts_leaves_them_in_the_other_branch(browser: Browser, address: str, mounted: Mounted) -> None:
     other = mounted.json("branch show", "other")["id"]
     browser.go(address.split("/?")[0] + "/review?branch=fix")
@@ -191,6 +216,9 @@ def test_merge_that_conflicts_leaves_them_in_the_other_branch(browser: Browser, 
     browser.click("#done .on")
     browser.until("location.search === '?branch=other' && document.querySelectorAll('.clash').length === 1")
     assert mounted.json("conflicts", "other")["sources"] == ["fix"]
+    browser.problems[:] = [
+        each for each in browser.problems if "/api/lower-image" not in each
+    ]  # now all branches have changed it
 
 
 def test_only_our_own_form_decides(address: str, mounted: Mounted) -> None:

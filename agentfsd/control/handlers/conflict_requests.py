@@ -49,6 +49,7 @@ def _reply(
             *(_under_way(database) for database in found.under_way),
         ],
         resolved=len(found.resolved),
+        merge=found.merge.id if found.merge is not None else 0,
     )  # fmt: skip
 
 
@@ -144,6 +145,7 @@ async def resolve(services: Services, request: wire.ConflictResolve, context: Re
         raise invalid("only an edited file has a content", "leave out the content")
     await services.flush()
     async with services.standing_still(branch.id, context, changes=True):
+        _check_merge(services, branch.id, request.merge)
         steps = resolving.resolve(services.overlay, branch.id, wanted, request.how, author, edited)
         found = await drive(steps, context)
         services.tell("merge", branch.id, author.pid, name=f"settled {plural(len(found.resolved), 'conflict')}: {request.how}")
@@ -161,6 +163,14 @@ def _check_rules(services: Services, branch_id: str, wanted: tuple[bytes, ...], 
             )
 
 
+def _check_merge(services: Services, branch_id: str, seen: int) -> None:
+    """Refuse if a branch is in another merge than the one that was *seen* (0: none was named)."""
+    merge = services.overlay.unfinished.of(services.overlay.refs.branch(branch_id))
+    if seen and merge is not None and merge.id != seen:
+        message = f"{services.overlay.refs.branch(branch_id).name} is in another merge than the one that was seen"
+        raise Refusal(errno.EBUSY, "conflict-changed", message, "Nothing was done. Look at its conflicts again.")
+
+
 @control_operation(wire.MergeEnd, permission=unbound_only, note=told_as_event, cancellable=True)
 async def end_merge(services: Services, request: wire.MergeEnd, context: RequestContext) -> wire.ConflictsReply:
     """Finish a merge that has left conflicts, or take it back."""
@@ -169,10 +179,12 @@ async def end_merge(services: Services, request: wire.MergeEnd, context: Request
     merge = services.overlay.unfinished.of(services.overlay.refs.find(branch.id))
     names = [source.name for source in merge.record.sources] if merge is not None else []
     async with services.standing_still(branch.id, context, changes=True):
+        _check_merge(services, branch.id, request.merge)
         if request.abort:
             changed = await drive(resolving.abort(services.overlay, branch.id, author, force=request.force), context)
             reply = wire.ConflictsReply(
                 branch=branch.name, state="unfinished" if changed else "aborted", sources=names,
+                merge=merge.id if merge is not None else 0,
                 changed=[wire.PathName(**wire.path_fields(path)) for path in changed],
             )  # fmt: skip
         else:

@@ -6,9 +6,9 @@ const DECIDED = { ours: "decided: ours", theirs: "decided: theirs", edited: "dec
 const KEYS = { o: "ours", t: "theirs", b: "both", e: "text" };
 
 export class ConflictCard {
-  constructor(conflict, page) {
+  constructor(conflict, page, merge) {
     Object.assign(this, { conflict, page, shown: null, choices: [], whole: null, isOpen: !conflict.decided });
-    this.place = `draft ${page.branch} ${conflict.key}`;
+    this.place = `draft ${page.branch} ${merge} ${conflict.key}`;
     this.fold = el("button", { type: "button", class: "quiet fold", onclick: () => this.turn() });
     this.status = el("span", { class: "tag" });
     this.body = el("div", { class: "conflict-body" });

@@ -10,10 +10,11 @@ const state = document.getElementById("conflicts-state");
 const finish = document.getElementById("finish");
 const { branch, name, writable } = document.getElementById("review").dataset;
 const cards = new Map(); // by key of a path
+let merge = 0; // the number of the merge that is shown
 let busy = false;
 let isMore = false;
 
-const form = (more) => new URLSearchParams({ ...Object.fromEntries(new FormData(document.getElementById("acts"))), ...more });
+const form = (more) => new URLSearchParams({ ...Object.fromEntries(new FormData(document.getElementById("acts"))), merge, ...more });
 
 const page = {
   branch,
@@ -39,6 +40,11 @@ function show(said) {
   document.getElementById("conflicts-title").textContent = `The merge of ${said.sources.join(", ")} into ${said.branch} is not finished`;
   state.textContent = `${said.said}${said.undecided ? ` of ${said.conflicts.length.toLocaleString("en")}` : ""}.`;
   if (finish) finish.disabled = said.undecided > 0;
+  if (said.merge !== merge) {
+    for (const card of cards.values()) card.box.remove();
+    cards.clear();
+    merge = said.merge;
+  }
   const shown = new Set(said.conflicts.map((each) => each.key));
   for (const [key, card] of cards) {
     if (shown.has(key)) continue;
@@ -47,7 +53,7 @@ function show(said) {
   }
   for (const [index, conflict] of said.conflicts.entries()) {
     if (cards.has(conflict.key)) cards.get(conflict.key).renew(conflict);
-    else cards.set(conflict.key, new ConflictCard(conflict, page));
+    else cards.set(conflict.key, new ConflictCard(conflict, page, merge));
     const card = cards.get(conflict.key).box;
     if (box.children[index] !== card) box.insertBefore(card, box.children[index] ?? null);
   }
