@@ -26,6 +26,7 @@ NEEDS = {  # extra: a package of it, and what cannot be done without
 }
 SAID_BY_COMMANDS = {
     "metrics": "agentfsd/state/daemon_config.py",
+    "review": "agentfsd/cli/commands/cmd_review.py",
     "ui": "agentfsd/cli/commands/cmd_ui.py",
 }  # where the sentence stands
 PARTS = {"native"}  # of daemon, for who can do without pyfuse3
