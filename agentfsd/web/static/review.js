@@ -370,7 +370,7 @@ async function count() {
 document.getElementById("again").addEventListener("click", again);
 document.addEventListener("merge-state", tell);
 document.addEventListener("decided", again);
-follow(name, {
+follow(branch, {
   happened(event) {
     if (performance.now() > quietUntil && ["created", "modified", "deleted", "renamed", "attributes", "restore", "merge"].includes(event.kind)) note("The branch has changed since this page was loaded.");
   },
