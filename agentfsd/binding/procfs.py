@@ -3,9 +3,9 @@
 import os
 from typing import NamedTuple
 
+from agentfs_host.record_locks import F_OFD_SETLK, F_OFD_SETLKW
 from agentfsd.linux import process_syscalls
 
-_F_OFD_SETLK, _F_OFD_SETLKW = 37, 38
 _COMMAND = 2  # fields of /proc/TID/syscall: number, fd, command
 _LOOKS = 5
 
@@ -140,5 +140,5 @@ def locks_open_file(tid: int) -> bool:
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             return False
         if len(fields) > _COMMAND:
-            return int(fields[_COMMAND], 16) in (_F_OFD_SETLK, _F_OFD_SETLKW)
+            return int(fields[_COMMAND], 16) in (F_OFD_SETLK, F_OFD_SETLKW)
     return False

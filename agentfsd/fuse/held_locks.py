@@ -7,11 +7,10 @@ that use the branch through this mount, and each other. Source: fcntl(2), flock(
 import errno
 import fcntl
 import os
-import struct
 from typing import Any, NamedTuple
 
-_F_OFD_GETLK, _F_OFD_SETLK = 36, 37
-_FLOCK = struct.Struct("hhqqi4x")  # struct flock of a 64-bit machine: type, whence, start, length, pid
+from agentfs_host import record_locks
+
 _LAST = (1 << 63) - 1
 _NOT_FOR_WRITING = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY)
 
@@ -87,7 +86,7 @@ class HolderLocks:
             if holder.flock:
                 fcntl.flock(fd, fcntl.LOCK_UN)
             else:
-                fcntl.fcntl(fd, _F_OFD_SETLK, _packed(fcntl.F_UNLCK, start, end))
+                record_locks.set_lock(fd, fcntl.F_UNLCK, start, _length(start, end))
             self._let_go_if_empty(holder)
         return {}
 
@@ -131,7 +130,7 @@ def _hold_range(fd: int, start: int, end: int, kind: int) -> dict[str, Any]:
     if kind == fcntl.F_WRLCK and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
         kind = fcntl.F_RDLCK  # no process can open it for writing now; a read lock excludes those that opened it before
     try:
-        fcntl.fcntl(fd, _F_OFD_SETLK, _packed(kind, start, end))
+        record_locks.set_lock(fd, kind, start, _length(start, end))
     except BlockingIOError:
         return _conflict(_ask(fd, start, end, kind) or (kind, start, end))
     return {}
@@ -139,7 +138,8 @@ def _hold_range(fd: int, start: int, end: int, kind: int) -> dict[str, Any]:
 
 def _ask(fd: int, start: int, end: int, kind: int) -> tuple[int, int, int] | None:
     """Return the kind and range of a conflicting lock, if there is one."""
-    held, _, first, length, _ = _FLOCK.unpack(fcntl.fcntl(fd, _F_OFD_GETLK, _packed(kind, start, end)))
+    asked = record_locks.packed(kind, start, _length(start, end))
+    held, _, first, length, _ = record_locks.FLOCK.unpack(fcntl.fcntl(fd, record_locks.F_OFD_GETLK, asked))
     if held == fcntl.F_UNLCK:
         return None
     return held, first, first + length - 1 if length else _LAST
@@ -149,5 +149,5 @@ def _conflict(lock: tuple[int, int, int] | None) -> dict[str, Any]:
     return {"conflict": list(lock)} if lock is not None else {}
 
 
-def _packed(kind: int, start: int, end: int) -> bytes:
-    return _FLOCK.pack(kind, os.SEEK_SET, start, 0 if end == _LAST else end - start + 1, 0)
+def _length(start: int, end: int) -> int:
+    return 0 if end == _LAST else end - start + 1

@@ -10,12 +10,11 @@ Source: fcntl_locking(2); SQLite's file format, "locking bytes".
 
 import fcntl
 import os
-import struct
 
-_F_OFD_SETLK = 37
+from agentfs_host import record_locks
+
 _PENDING_BYTE = 0x4000_0000  # then the reserved byte, and 510 shared ones
 _LOCKING_BYTES = 512
-_FLOCK = struct.Struct("hhqqi4x")
 
 
 def hold(path: str) -> int:
@@ -34,7 +33,7 @@ def hold(path: str) -> int:
     os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # drops SQLite's locks, which would be in the way of ours
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        fcntl.fcntl(fd, _F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _PENDING_BYTE, _LOCKING_BYTES, 0))
+        record_locks.set_lock(fd, fcntl.F_WRLCK, _PENDING_BYTE, _LOCKING_BYTES)
     except OSError:
         os.close(fd)
         raise

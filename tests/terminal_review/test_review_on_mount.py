@@ -218,6 +218,30 @@ def test_conflicts_are_left_and_settled_block_by_block(project: Mounted) -> None
     assert project.json("conflicts", "main")["state"] == "none"
 
 
+def test_what_is_confirmed_is_done_in_no_other_merge(project: Mounted) -> None:
+    """A picture has no markers, so it is the same in both merges."""
+    make(project, "one", "printf '\\0uno' > logo")
+    make(project, "two", "printf '\\0due' > logo")
+    make(project, "three", "printf '\\0tre' > logo")
+    project.cli("merge", "one", "--into", "main")
+    project.cli("merge", "--conflicts", "two", "main", check=False)
+
+    async def walk(reader: Reader) -> None:
+        await reader.press("x")
+        await reader.until("1 conflict undecided", "two")
+        await reader.press("T")
+        await reader.until("Take theirs of logo?")
+        project.cli("merge", "--abort", "main")
+        project.cli("merge", "--conflicts", "three", "main", check=False)
+        await reader.press("y")
+        await reader.until("main is in another merge than the one that was seen")
+        await reader.press("escape")
+
+    review(project, "main", walk)
+    assert project.json("conflicts", "main")["conflicts"][0]["decided"] == ""
+    assert (project.subtree("main") / "logo").read_bytes() == b"\0uno"
+
+
 def test_a_file_that_is_edited_while_its_blocks_are_decided_is_not_overwritten(project: Mounted) -> None:
     make(project, "one", "sed -i s/^line.3$/three/ text")
     make(project, "two", "sed -i s/^line.3$/drei/ text")

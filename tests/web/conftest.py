@@ -7,7 +7,7 @@ import pytest
 
 from tests.mounted import AGENTFSD, Mounted, needs_fuse
 from tests.web.asking import Visitor
-from tests.web.browser import served
+from tests.web.browser import Browser, needs_chromium, served
 
 NASTY = "<img src=x onerror=document.title=1>"
 AGENT_3 = f"""
@@ -59,3 +59,27 @@ def address(mounted: Mounted) -> Iterator[str]:
 @pytest.fixture
 def visitor(address: str) -> Visitor:
     return Visitor(address).enter()
+
+
+@pytest.fixture(scope="module")
+def empty_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    needs_chromium()
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def entered(empty_browser: Browser, address: str) -> Browser:
+    """A browser with the first page."""
+    empty_browser.go(address)
+    return empty_browser
+
+
+@pytest.fixture
+def browser(entered: Browser) -> Iterator[Browser]:
+    """It must come back without an error, and without having run a name or content as a script."""
+    entered.problems.clear()
+    entered.look(1280, 800)
+    yield entered
+    assert entered.problems == []
+    assert entered.run("document.title") != "1", "a name or content was run as a script"

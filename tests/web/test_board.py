@@ -14,17 +14,10 @@ from agentfsd.web.generated_files import GeneratedFiles, is_minified
 from agentfsd.web.word_marks import marked_words
 from tests.mounted import AGENTFSD, Mounted
 from tests.web.asking import Visitor
-from tests.web.browser import Browser, needs_chromium, served
+from tests.web.browser import Browser, served
 
 NASTY = "<script>document.title=1</script>"
 ROWS = "[...document.querySelectorAll('tbody tr:not([hidden])')].map(row => row.dataset.branch)"
-
-
-@pytest.fixture(scope="module")
-def entered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    needs_chromium()
-    with Browser(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 @pytest.fixture
@@ -42,11 +35,11 @@ def address(mounted: Mounted) -> Iterator[str]:
 
 
 @pytest.fixture
-def browser(entered: Browser, address: str) -> Browser:
-    entered.look(1280, 900)
-    entered.go(address)
-    entered.problems.clear()
-    return entered
+def browser(empty_browser: Browser, address: str) -> Browser:
+    empty_browser.look(1280, 900)
+    empty_browser.go(address)
+    empty_browser.problems.clear()
+    return empty_browser
 
 
 def row(branch: str) -> str:

@@ -29,15 +29,6 @@ def entered(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield browser
 
 
-@pytest.fixture
-def browser(entered: Browser) -> Iterator[Browser]:
-    entered.problems.clear()
-    entered.look(1280, 800)
-    yield entered
-    assert entered.problems == []
-    assert entered.run("document.title") != "1", "a name or content was run as a script"
-
-
 def go(browser: Browser, address: str, path: str) -> None:
     browser.go(address.split("/?")[0] + path)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.mounted import AGENTFSD, Mounted, needs_fuse
 from tests.web.asking import Visitor
-from tests.web.browser import Browser, needs_chromium, served
+from tests.web.browser import Browser, served
 
 LINES = [f"    line {number}" for number in range(1, 41)]
 LINES[0] = "def reviewed():"
@@ -64,22 +64,6 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 def address(mounted: Mounted) -> Iterator[str]:
     with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def entered(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    needs_chromium()
-    with Browser(tmp_path_factory.mktemp("profile")) as browser:
-        browser.go(address)
-        yield browser
-
-
-@pytest.fixture
-def browser(entered: Browser) -> Iterator[Browser]:
-    entered.problems.clear()
-    entered.look(1280, 800)
-    yield entered
-    assert entered.problems == []
 
 
 def text(**changed: str | None) -> str:

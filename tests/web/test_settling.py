@@ -11,20 +11,13 @@ from agentfsd.domain_errors import Refusal
 from agentfsd.web.marked_text import MarkedLines, TakenLines, joined, split, written
 from tests.mounted import AGENTFSD, Mounted
 from tests.web.asking import Visitor
-from tests.web.browser import Browser, needs_chromium, served
+from tests.web.browser import Browser, served
 from tests.web.test_pages import DOT
 
 NAMES = ("main", "fix")
 LINES = [f"line {number}" for number in range(1, 31)]
 NASTY = "<img src=x onerror=document.title=1>"
 STATE = "document.getElementById('conflicts-state').innerText"
-
-
-@pytest.fixture(scope="module")
-def entered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    needs_chromium()
-    with Browser(tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
 
 
 @pytest.fixture
@@ -55,13 +48,13 @@ def address(mounted: Mounted) -> Iterator[str]:
 
 
 @pytest.fixture
-def browser(entered: Browser, address: str) -> Iterator[Browser]:
-    entered.look(1280, 900)
-    entered.go(address)
-    entered.problems.clear()
-    yield entered
-    assert entered.problems == []
-    assert entered.run("document.title") != "1", "a name or content was run as a script"
+def browser(empty_browser: Browser, address: str) -> Iterator[Browser]:
+    empty_browser.look(1280, 900)
+    empty_browser.go(address)
+    empty_browser.problems.clear()
+    yield empty_browser
+    assert empty_browser.problems == []
+    assert empty_browser.run("document.title") != "1", "a name or content was run as a script"
 
 
 def card(path: str) -> str:

@@ -11,7 +11,7 @@ from agentfs_client import locate
 from agentfs_client.control import ControlClient
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Failure, converse, mount_option
-from agentfsd.cli.connect import mount_finder
+from agentfsd.cli.connect import mount_finder, whole_workspace
 
 
 @click.command()
@@ -51,12 +51,7 @@ def review(branch: str | None, named: str | None) -> None:
         )
     mount, daemon = _converse(named)
     with daemon:
-        if daemon.hello.bound:
-            raise Failure(
-                f"this process works in branch {daemon.hello.branch}, and the review shows every branch",
-                "start it from a shell outside of `agentfsd run`",
-            )
-        daemon.bindings()  # the daemon refuses this to users who do not own the mount
+        place = whole_workspace.shown_at(mount, daemon, "the review shows")
         ref = daemon.show_branch(branch).id if branch is not None else None
     from agentfsd.cli.terminal_review.board_screen import BoardScreen
     from agentfsd.cli.terminal_review.branch_screen import BranchScreen
@@ -64,7 +59,6 @@ def review(branch: str | None, named: str | None) -> None:
 
     for name in ("COLUMNS", "LINES"):  # of a shell that exports them: they do not follow the terminal
         os.environ.pop(name, None)
-    place = mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint
     app = ReviewApp(lambda: _converse(named)[1], place, BoardScreen if ref is None else lambda: BranchScreen(ref))
     app.run()
     if app.return_code:

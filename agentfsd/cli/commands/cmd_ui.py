@@ -12,7 +12,7 @@ from agentfs_client import locate
 from agentfs_client.control import ControlClient
 from agentfs_files.filesystem.filesystem_errors import ArchiveError
 from agentfsd.cli.command_base import Failure, converse, mount_option
-from agentfsd.cli.connect import mount_finder
+from agentfsd.cli.connect import mount_finder, whole_workspace
 from agentfsd.cli.output import printing
 
 if TYPE_CHECKING:
@@ -90,10 +90,4 @@ def _shown_at(named: str | None) -> str:
     """
     mount, daemon = _converse(named)
     with daemon:
-        if daemon.hello.bound:
-            raise Failure(
-                f"this process works in branch {daemon.hello.branch}, and the pages show every branch",
-                "start it from a shell outside of `agentfsd run`",
-            )
-        daemon.bindings()  # the daemon refuses this to users who do not own the mount
-    return mount.lower if mount.record is not None and mount.record.hidden else mount.mountpoint
+        return whole_workspace.shown_at(mount, daemon, "the pages show")

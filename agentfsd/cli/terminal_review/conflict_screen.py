@@ -266,11 +266,14 @@ class ConflictScreen(Screen[None]):
     # -- deciding
 
     def _confirmed(
-        self, question: str, lines: list[str], words: str, work: Callable[[ControlClient], wire.ConflictsReply]
+        self, question: str, lines: list[str], words: str, work: Callable[[ControlClient, int], wire.ConflictsReply]
     ) -> None:
+        """Ask, and do the work in the merge that is shown now. Another merge is refused."""
+        merge = self._reply.merge if self._reply is not None else 0
+
         def answered(value: str | None) -> None:
             if value == "yes":
-                self._app.ask(work, self._decided, self._refused)
+                self._app.ask(lambda daemon: work(daemon, merge), self._decided, self._refused)
 
         self.app.push_screen(Dialogue(question, lines, [Answer("yes", words, "y"), Answer("", "Cancel", "n")]), answered)
 
@@ -292,7 +295,7 @@ class ConflictScreen(Screen[None]):
             lines = [f"Other files were changed since: {', '.join(listed)}."]
             self._confirmed(
                 "The merge was not taken back. Give up these changes, too?", lines, "Give them up",
-                lambda daemon: daemon.end_merge(self._branch, abort=True, force=True),
+                lambda daemon, merge: daemon.end_merge(self._branch, abort=True, force=True, merge=merge),
             )  # fmt: skip
         self._text = None if reply.resolved else self._text
         self.action_reread()
@@ -332,7 +335,7 @@ class ConflictScreen(Screen[None]):
         self._confirmed(
             f"Write {quoted(path)} with these decisions?",
             [f"The file in {printable(self._called)} gets the chosen side of {plural(len(text.blocks), 'block')}."], "Write",
-            lambda daemon: daemon.resolve([path], "edited", self._branch, content=content, seen=seen),
+            lambda daemon, merge: daemon.resolve([path], "edited", self._branch, content=content, seen=seen, merge=merge),
         )  # fmt: skip
 
     def action_path(self, how: How) -> None:
@@ -348,7 +351,7 @@ class ConflictScreen(Screen[None]):
             question = f"Take {how} of {shown}?"
             what = "the lines that clash are" if conflict.markers else "it is"
             said = f"In {printable(self._called)}, {what} as in {printable(whose)}; later edits of it are replaced."
-        self._confirmed(question, [said], "Yes", lambda daemon: daemon.resolve([path], how, self._branch))
+        self._confirmed(question, [said], "Yes", lambda daemon, merge: daemon.resolve([path], how, self._branch, merge=merge))
 
     def action_edit(self) -> None:
         """Edit the file."""
@@ -370,15 +373,16 @@ class ConflictScreen(Screen[None]):
             self._app.tell(f"{plural(len(undecided), 'conflict')} undecided: the merge cannot be finished yet.", [])
             return
         said = f"{printable(self._called)} counts as merged with {printable(', '.join(reply.sources))}, and can be committed."
-        self._confirmed("Finish the merge?", [said], "Finish", lambda daemon: daemon.end_merge(self._branch))
+        self._confirmed("Finish the merge?", [said], "Finish", lambda daemon, merge: daemon.end_merge(self._branch, merge=merge))
 
     def action_abort(self) -> None:
         """Take the merge back."""
         if self._reply is not None and self._reply.state != "none":
             said = f"{printable(self._called)} becomes again what it was before the merge, and the decisions are gone."
             self._confirmed(
-                "Take the merge back?", [said], "Take back", lambda daemon: daemon.end_merge(self._branch, abort=True)
-            )
+                "Take the merge back?", [said], "Take back",
+                lambda daemon, merge: daemon.end_merge(self._branch, abort=True, merge=merge),
+            )  # fmt: skip
 
     def action_undo(self) -> None:
         """Undo the last act."""

@@ -165,10 +165,11 @@ def _check_rules(services: Services, branch_id: str, wanted: tuple[bytes, ...], 
 
 def _check_merge(services: Services, branch_id: str, seen: int) -> None:
     """Refuse if a branch is in another merge than the one that was *seen* (0: none was named)."""
-    merge = services.overlay.unfinished.of(services.overlay.refs.branch(branch_id))
+    branch = services.overlay.refs.branch(branch_id)
+    merge = services.overlay.unfinished.of(branch)
     if seen and merge is not None and merge.id != seen:
-        message = f"{services.overlay.refs.branch(branch_id).name} is in another merge than the one that was seen"
-        raise Refusal(errno.EBUSY, "conflict-changed", message, "Nothing was done. Look at its conflicts again.")
+        message = f"{branch.name} is in another merge than the one that was seen; nothing was done"
+        raise Refusal(errno.EBUSY, "conflict-changed", message, "look at its conflicts again")
 
 
 @control_operation(wire.MergeEnd, permission=unbound_only, note=told_as_event, cancellable=True)
