@@ -55,5 +55,5 @@ def _compared(daemon: ControlClient, branch: wire.Branch, target: wire.Branch) -
     conflicts = -1
     if branch.id != target.id:
         conflicts = len(daemon.merge([branch.id], target.id, dry_run=True, hooks=True).conflicts)
-    runs = daemon.list_runs(branch.id)
+    runs = daemon.list_runs(branch.id, last_only=True)
     return ComparedBranch(branch.name, branch.changed, added, removed, conflicts, runs[-1] if runs else None, branch.notes)

@@ -11,9 +11,14 @@ DELETE FROM run WHERE branch_id NOT IN (SELECT id FROM branch) AND branch_id NOT
 """
 
 
-def read(store: Store, branch_id: str | None = None) -> list[RunRow]:
-    """Return the runs of one branch, or of all (None), oldest first."""
-    which, values = ("", ()) if branch_id is None else ("WHERE branch_id = ?", (branch_id,))
+_LAST = "id IN (SELECT max(id) FROM run GROUP BY branch_id)"
+
+
+def read(store: Store, branch_id: str | None = None, *, last_only: bool = False) -> list[RunRow]:
+    """Return the runs of one branch, or of all (None), oldest first. *last_only*: of each branch only the last."""
+    values = () if branch_id is None else (branch_id,)
+    conditions = ["branch_id = ?"] * len(values) + [_LAST] * last_only
+    which = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     return list(map(RunRow._make, store.db.execute(f"SELECT {_COLUMNS} FROM run {which} ORDER BY id", values)))
 
 

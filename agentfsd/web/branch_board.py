@@ -80,7 +80,7 @@ def board(client: ControlClient, *, quickly: bool = False) -> list[BranchOnBoard
     workers = defaultdict[str, Counter[str]](Counter)
     for binding in client.bindings():
         workers[binding.branch][binding.command] += 1
-    runs = {run.branch_id: run for run in client.list_runs()}  # the oldest comes first
+    runs = {run.branch_id: run for run in client.list_runs(last_only=True)}
     shared = _shared(client.overlaps().overlaps if not is_partial and any(branch.overlaps for branch in branches) else ())
     rows = [
         BranchOnBoard(
@@ -97,8 +97,8 @@ def board(client: ControlClient, *, quickly: bool = False) -> list[BranchOnBoard
 def pulse(client: ControlClient) -> str:
     """Return another text as soon as other processes work in branches, or another run has ended: no event tells of either."""
     bound = sorted((binding.branch, binding.pid) for binding in client.bindings())
-    runs = client.list_runs()
-    return f"{hash(tuple(bound)):x} {runs[-1].id if runs else 0} {len(runs)}"
+    ended = tuple(run.id for run in client.list_runs(last_only=True))
+    return f"{hash((tuple(bound), ended)):x}"
 
 
 def _rank(row: BranchOnBoard) -> tuple[bool, bool, int]:

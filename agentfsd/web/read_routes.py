@@ -105,9 +105,14 @@ class ReadRoutes:
         return answer({"pulse": self._overlay.pulse()})
 
     def changed(self, request: Request) -> Response:
-        """Answer with the number of changes and lines of a branch, and the time of the last one."""
-        params = QueryParams(request)
-        return answer(self._overlay.changed(params.text("ref")))
+        """Answer with the number of changes and lines of a branch, and the time of the last one; null if there is none.
+
+        The first page asks about the branches that it shows, any of which may have gone: that is no error.
+        """
+        try:
+            return answer(self._overlay.changed(QueryParams(request).text("ref")))
+        except NotFoundError:
+            return answer(None)
 
     def changes(self, request: Request) -> Response:
         """Answer with the list of changes between two states."""

@@ -19,7 +19,8 @@ class RunAdd(Request, frozen=True, kw_only=True, tag="run.add"):
 
 class RunList(Request, frozen=True, kw_only=True, tag="run.list"):
     """Ask for the commands that were run in a branch, oldest first: the last 100. ``branch`` None: in all branches; for a bound
-    caller in its own.
+    caller in its own. ``last_only``: of each branch only the last.
     """
 
     branch: str | None = None
+    last_only: bool = False

@@ -1318,12 +1318,13 @@ export interface RunAdd {
 
 /**
  * Ask for the commands that were run in a branch, oldest first: the last 100. `branch` None: in all branches; for a bound
- * caller in its own.
+ * caller in its own. `last_only`: of each branch only the last.
  */
 export interface RunList {
   op: "run.list";
   version?: number;
   branch?: string | null;
+  last_only?: boolean;
 }
 
 export interface RunReply {

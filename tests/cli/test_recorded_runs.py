@@ -71,6 +71,8 @@ def test_the_last_hundred_are_kept(project: Mounted) -> None:
             client.record_run(f"step {number}", 0, 1, 2, "fix")
         client.record_run("another", 0, 1, 2, "main")
         assert [run.command for run in client.list_runs("fix")] == [f"step {number}" for number in range(3, 103)]
+        assert [run.command for run in client.list_runs(last_only=True)] == ["step 102", "another"]
+        assert [run.command for run in client.list_runs("fix", last_only=True)] == ["step 102"]
         assert client.record_run("x" * 5000, 3, 1, 2, "fix").command == "x" * 1000
         for wrong in ((-1, 1, 2), (0, 3, 2), (0, -1, 2), (1 << 40, 1, 2)):
             with pytest.raises(AgentFSError):

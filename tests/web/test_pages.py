@@ -38,6 +38,7 @@ def test_first_page_tells_who_works_where(mounted: Mounted, visitor: Visitor) ->
     assert 'with <a href="/compare?a=agent-3&amp;b=agent-7"' in row
     agent.stdin.close()
     agent.wait(10)
+    assert visitor.get("/api/changed?ref=gone").json() is None
     found = visitor.get("/api/changed?ref=agent-7").json()
     lines = {"lines_added": 2, "lines_removed": 1}
     assert found == {"added": 2, "modified": 1, "deleted": 0, **lines, "when": found["when"]}

@@ -94,7 +94,7 @@ class BoardReader:
     def read(self, daemon: ControlClient) -> list[BoardRow]:
         """Return all rows; lines that were not counted yet are missing."""
         branches = daemon.list_branches()
-        runs = {run.branch_id: run for run in daemon.list_runs()}
+        runs = {run.branch_id: run for run in daemon.list_runs(last_only=True)}
         working: dict[str, Counter[str]] = {}
         for binding in daemon.bindings():
             working.setdefault(binding.branch, Counter())[binding.command or "?"] += 1

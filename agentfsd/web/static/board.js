@@ -44,9 +44,10 @@ async function count() {
     const begun = performance.now();
     touched.delete(branch);
     try {
-      known.set(branch, await ask(address("/api/changed", { ref: branch })));
+      const found = await ask(address("/api/changed", { ref: branch }));
+      if (found) known.set(branch, found); // none: it went meanwhile
     } catch {
-      // it went meanwhile, or the daemon does not answer: what is shown stays
+      // the daemon does not answer: what is shown stays
     }
     restedAt.set(branch, performance.now() + REST * (performance.now() - begun));
     const now = rowOf(branch); // the rows may have been renewed meanwhile
@@ -89,17 +90,26 @@ async function renew() {
 
 let due = null;
 let rest = LEAST_REST;
+let isRenewing = false;
+let isOld = false; // something happened while the rows were renewed
+
+async function once() {
+  due = null;
+  isRenewing = true;
+  isOld = false;
+  const begun = performance.now();
+  try {
+    await renew();
+  } finally {
+    rest = Math.max(LEAST_REST, REST * (performance.now() - begun));
+    isRenewing = false;
+    if (isOld) soon();
+  }
+}
 
 function soon() {
-  due ??= setTimeout(async () => {
-    const begun = performance.now();
-    try {
-      await renew();
-    } finally {
-      rest = Math.max(LEAST_REST, REST * (performance.now() - begun));
-      due = null;
-    }
-  }, rest);
+  if (isRenewing) isOld = true;
+  else due ??= setTimeout(once, rest);
 }
 
 follow("", {
@@ -122,4 +132,4 @@ setInterval(async () => {
   if (found && found.pulse !== table.parentElement.dataset.pulse) soon();
 }, 2_000); // no event says that a process has ended, or a run was recorded
 order.apply();
-renew(); // the page was made without what takes time
+once(); // the page was made without what takes time
