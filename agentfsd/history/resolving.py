@@ -1,7 +1,6 @@
 """Settle, finish or take back a merge that left conflicts in its target. The branch changes in one transaction or not at all."""
 
 import errno
-import hashlib
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from agentfsd.core.tree import Inode, Tree
 from agentfsd.core.unfinished_merges import UnfinishedMerge
 from agentfsd.core.whole_contents import content_of
 from agentfsd.domain_errors import Refusal, invalid
-from agentfsd.history import text_merge
+from agentfsd.history import seen_version, text_merge
 from agentfsd.history.applying import Author, apply, until_taken
 from agentfsd.history.merge_records import MergeOutcome, Step
 from agentfsd.history.objects import Objects
@@ -31,7 +30,7 @@ _SEARCHED_BYTES = 4 * text_merge.TEXT_BYTES  # more than a merge of texts with m
 
 
 class EditedFile(NamedTuple):
-    """The new content of a file; None: it stays. ``seen``: the SHA-256, in hex, of the content that the person saw."""
+    """The new content of a file; None: it stays. ``seen``: the version that the person saw, see seen_version."""
 
     content: bytes | None
     seen: str
@@ -217,14 +216,16 @@ def _resolve_attempt(
 
 
 def _edited_steps(now: Tree, chosen: Sequence[LeftConflict], edited: EditedFile) -> list[Step]:
-    inode = reading.at(now, chosen[0].path)
-    if len(chosen) != 1 or inode is None or not inode.is_file:
-        raise invalid("only one file can be edited at a time", "name one file")
-    if _size(inode) > _SEARCHED_BYTES or hashlib.sha256(content_of(inode)).hexdigest() != edited.seen:
-        raise Refusal(
-            errno.ESTALE, "conflict-changed", f"{shown(chosen[0].path)} was changed while it was edited", "edit it again"
-        )  # fmt: skip
-    return [Step(chosen[0].path, inode, edited.content)] if edited.content is not None else []
+    if len(chosen) != 1:
+        raise invalid("only one path can be as it was seen", "name one path")
+    path, inode = chosen[0].path, reading.at(now, chosen[0].path)
+    if not seen_version.is_still(inode, edited.seen):
+        raise Refusal(errno.ESTALE, "conflict-changed", f"{shown(path)} was changed since it was read", "look at it again")
+    if edited.content is None:
+        return []
+    if inode is None or not inode.is_file:
+        raise invalid(f"{shown(path)} is no file that can be edited", "take one side, or mark it as it is")
+    return [Step(path, inode, edited.content)]
 
 
 def _chosen(merge: UnfinishedMerge, wanted: Sequence[bytes], name: str) -> list[LeftConflict]:

@@ -14,7 +14,6 @@ from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.web import conflict_view, marked_text
-from agentfsd.web.conflict_view import Now
 from agentfsd.web.display_text import path_of, plural, visible
 from agentfsd.web.file_routes import MAX_IMAGE_BYTES, picture
 from agentfsd.web.marked_text import TakenLines
@@ -77,15 +76,13 @@ class ConflictRoutes:
         path, how = _bytes(path_of(field(request, "path"))), field(request, "how", "")
         with self._overlay.client() as client:
             branch = branch_of(client, request)
-            now = conflict_view.now_of(client, branch.id, path)
-            if now.version != field(request, "version"):
-                raise _changed(path)
-            content = _content(client, request, branch, path, now) if how not in ("ours", "theirs", "marked") else None
+            seen, content = field(request, "version"), None
+            if not seen:
+                raise ValueError("the form says no version")
+            if how not in ("ours", "theirs", "marked"):
+                how, content = "edited", _content(client, request, branch, path, seen)
             try:
-                if content is not None:
-                    reply = client.resolve([path], "edited", branch.id, content=content, seen=now.seen, merge=_merge(request))
-                else:
-                    reply = client.resolve([path], how, branch.id, seen=now.seen, merge=_merge(request))  # type: ignore[arg-type]
+                reply = client.resolve([path], how, branch.id, content=content, seen=seen, merge=_merge(request))  # type: ignore[arg-type]
             except AgentFSError as exc:
                 if exc.code == _CHANGED:
                     raise _changed(path) from exc
@@ -118,9 +115,12 @@ def _merge(request: Request) -> int:
     return int(number)
 
 
-def _content(client: ControlClient, request: Request, branch: wire.Branch, path: bytes, now: Now) -> bytes:
+def _content(client: ControlClient, request: Request, branch: wire.Branch, path: bytes, seen: str) -> bytes:
     """Return what the file gets: a text that was written in the page, or what was chosen in each place that clashes."""
-    if now.found.kind != "file" or not now.seen:
+    now = conflict_view.now_of(client, branch.id, path)
+    if now.version != seen:
+        raise _changed(path)
+    if not now.is_whole:
         raise invalid(f"{visible(_text(path))} is no file that can be edited here", "take one side, or mark it as it is")
     text = field(request, "text", None) if "text" in request.state.form else None
     if text is not None:

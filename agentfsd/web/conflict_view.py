@@ -3,7 +3,6 @@
 It reads the daemon's versions of a path, and decides nothing.
 """
 
-import hashlib
 from typing import Literal
 
 import msgspec
@@ -70,11 +69,11 @@ class ConflictShown(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Now(msgspec.Struct):
-    """A path as it is in the branch. ``seen``: the SHA-256 of a file's content, "" for what is no file."""
+    """A path as it is in the branch. ``version``: the daemon's name of it. ``is_whole``: all of a file was read."""
 
     found: wire.ConflictVersionReply
     version: str
-    seen: str
+    is_whole: bool
 
 
 def conflict_of(reply: wire.ConflictsReply, path: bytes) -> wire.LeftOpenConflict:
@@ -93,10 +92,7 @@ def conflict_of(reply: wire.ConflictsReply, path: bytes) -> wire.LeftOpenConflic
 def now_of(client: ControlClient, branch: str, path: bytes) -> Now:
     """Read a path as it is now."""
     found = read(client, branch, path, "now", MAX_READ_BYTES)
-    is_whole = found.kind == "file" and len(found.data) == found.size
-    seen = hashlib.sha256(found.data).hexdigest()
-    version = hashlib.sha256(f"{found.kind} {found.mode} {found.size} {seen}".encode()).hexdigest()[:16]
-    return Now(found, version, seen if is_whole else "")
+    return Now(found, found.seen, found.kind == "file" and len(found.data) == found.size)
 
 
 def read(client: ControlClient, branch: str, path: bytes, side: Side, most: int) -> wire.ConflictVersionReply:
@@ -111,7 +107,7 @@ def read(client: ControlClient, branch: str, path: bytes, side: Side, most: int)
 
 def parts_of(now: Now, reply: wire.ConflictsReply, conflict: wire.LeftOpenConflict) -> list[Part] | None:
     """Split the text with the markers of a merge; None if it is none, or they are not clear."""
-    if not conflict.markers or not now.seen:
+    if not conflict.markers or not now.is_whole:
         return None
     parts = split(now.found.data, (reply.branch, conflict.source))
     return parts if parts is not None and len(parts) > 1 else None
@@ -122,7 +118,7 @@ def shown(client: ControlClient, branch: str, reply: wire.ConflictsReply, confli
     path = conflict.path_bytes
     now = now_of(client, branch, path)
     name = path.decode("utf-8", "surrogateescape")
-    made = ConflictShown(version=now.version, text=_text(now.found.data) if now.seen else None)
+    made = ConflictShown(version=now.version, text=_text(now.found.data) if now.is_whole else None)
     parts = parts_of(now, reply, conflict)
     if parts is not None:
         made.clashes = _clashes(name, parts)

@@ -47,8 +47,8 @@ class ConflictResolve(LongRequest, frozen=True, kw_only=True, tag="conflict.reso
     ``how``: ours or theirs takes that side: in a text with markers for the lines that clash, of a conflict of attributes only
     these, else all of the file. edited: the file as it is; it must have no conflict markers. marked: the same, whatever is in it.
 
-    ``seen``, with one path of a file: nothing is decided unless its content has this hash (SHA-256, in hex). ``content``, with
-    edited and ``seen``: what the file gets. ``merge``, if given, is as in MergeEnd.
+    ``seen``, with one path: nothing is decided unless it is still what ConflictVersionReply named so, or a file whose content has
+    this hash (SHA-256, in hex). ``content``, with edited and ``seen``: what the file gets. ``merge``, if given, is as in MergeEnd.
     """
 
     branch: str | None = None
@@ -94,10 +94,12 @@ class ConflictsReply(Reply, frozen=True, kw_only=True, tag="conflicts"):
 
 class ConflictVersionReply(Reply, frozen=True, kw_only=True, tag="conflict.version"):
     """A version of a path with a conflict. ``kind`` is file, directory, symlink, other, or none: it does not exist there.
-    ``data`` is a part of a file's content, or the text of a symlink.
+    ``data`` is a part of a file's content, or the text of a symlink. ``seen``, with side now and offset 0, names the version, for
+    ConflictResolve.
     """
 
     kind: str
     mode: int = 0
     size: int = 0
     data: bytes = b""
+    seen: str = ""

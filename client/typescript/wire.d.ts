@@ -442,8 +442,8 @@ export interface ConflictList {
  * `how`: ours or theirs takes that side: in a text with markers for the lines that clash, of a conflict of attributes only
  * these, else all of the file. edited: the file as it is; it must have no conflict markers. marked: the same, whatever is in it.
  *
- * `seen`, with one path of a file: nothing is decided unless its content has this hash (SHA-256, in hex). `content`, with
- * edited and `seen`: what the file gets. `merge`, if given, is as in MergeEnd.
+ * `seen`, with one path: nothing is decided unless it is still what ConflictVersionReply named so, or a file whose content has
+ * this hash (SHA-256, in hex). `content`, with edited and `seen`: what the file gets. `merge`, if given, is as in MergeEnd.
  */
 export interface ConflictResolve {
   op: "conflict.resolve";
@@ -477,7 +477,8 @@ export interface ConflictShow {
 
 /**
  * A version of a path with a conflict. `kind` is file, directory, symlink, other, or none: it does not exist there.
- * `data` is a part of a file's content, or the text of a symlink.
+ * `data` is a part of a file's content, or the text of a symlink. `seen`, with side now and offset 0, names the version, for
+ * ConflictResolve.
  */
 export interface ConflictVersionReply {
   op: "conflict.version";
@@ -485,6 +486,7 @@ export interface ConflictVersionReply {
   mode: number;
   size: number;
   data: string;
+  seen: string;
 }
 
 /**

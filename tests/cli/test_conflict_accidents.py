@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError
 from tests.mounted import AGENTFSD, Mounted, agentfsd
 
 GIB = 1 << 30
@@ -108,7 +110,7 @@ def test_a_huge_file_in_a_repository_is_left_to_git_add(make_mount: Callable[...
 def test_an_edit_that_is_refused_is_kept_in_a_file(project: Mounted, tmp_path: Path) -> None:
     editor = program(tmp_path, f'echo meanwhile > {project.path}/text; echo an hour of work > "$1"')
     refused = resolve(project, "text", "--edit", VISUAL=editor, TMPDIR=str(tmp_path))
-    assert "was changed while it was edited" in refused.stderr
+    assert "was changed since it was read" in refused.stderr
     (kept,) = tmp_path.glob("agentfsd-edited-*/text")
     assert kept.read_text() == "an hour of work\n"
     assert str(kept) in refused.stderr
@@ -161,3 +163,40 @@ def test_a_rule_about_the_former_name_of_a_file_keeps_its_versions_back(
     shown = ["conflicts", "-m", str(found.path), "main", "--show", "base", "--path", "plain"]
     assert found.run("main", *AGENTFSD, *shown, check=False, view="pid").returncode == 1
     assert "19" in agentfsd(*shown).stdout
+
+
+OF_FIX = "echo x > gone; rm kept; ln -sfn fix link; chmod 600 mode; head -c 18M /dev/zero | tr '\\0' x > large; rm dir; mkdir dir"
+OF_MAIN = "rm gone; echo x > kept; ln -sfn main link; chmod 640 mode; head -c 18M /dev/zero > large; echo main > dir"
+CHANGES = {  # of what is no file, or none that is read as a whole
+    "gone": "echo again > gone", "kept": "rm kept", "link": "ln -sfn other link", "mode": "chmod 604 mode",
+    "large": "printf x | dd of=large bs=1 seek=17M conv=notrunc", "dir": "rm dir; mkdir dir",
+}  # fmt: skip
+
+
+def test_nothing_is_decided_about_another_version_than_was_seen(make_mount: Callable[..., Mounted], tmp_path: Path) -> None:
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    for name in ("gone", "kept", "mode", "large", "dir"):
+        (lower / name).write_text(name)
+    (lower / "link").symlink_to("base")
+    project = make_mount(lower)
+    project.run("fix", "sh", "-ec", OF_FIX, new=True, view="pid")
+    project.run("main", "sh", "-ec", OF_MAIN, view="pid")
+    project.cli("merge", "fix", "--into", "main", "--conflicts", check=False)
+    with ControlClient.connect(project.record().socket) as client:
+        for path, change in CHANGES.items():
+            seen = client.conflict_version(path, "now", "main").seen
+            assert (seen != "", client.conflict_version(path, "now", "main").seen) == (True, seen)
+            project.run("main", "sh", "-ec", change, view="pid")
+            for how in ("ours", "theirs", "marked"):
+                with pytest.raises(AgentFSError) as refused:
+                    client.resolve([path], how, "main", seen=seen)
+                assert refused.value.code == "conflict-changed", path
+            assert path in undecided(project)
+            client.resolve([path], "marked", "main", seen=client.conflict_version(path, "now", "main").seen)
+            assert path not in undecided(project)
+        now = client.conflict_version("link", "now", "main").seen
+        with pytest.raises(AgentFSError, match="only one path"):
+            client.resolve(["link", "mode"], "ours", "main", seen=now)
+        with pytest.raises(AgentFSError, match="no file"):
+            client.resolve(["link"], "edited", "main", seen=now, content=b"x")

@@ -188,7 +188,7 @@ def test_an_edit_does_not_overwrite_what_was_changed_meanwhile(project: Mounted,
         "resolve", "-m", str(project.path), "-b", "main", "text", "--edit",
         env=os.environ | {"EDITOR": str(editor), "VISUAL": "", "TMPDIR": str(tmp_path)}, check=False,
     )  # fmt: skip
-    assert "was changed while it was edited" in refused.stderr
+    assert "was changed since it was read" in refused.stderr
     assert (project.path / "text").read_text() == "meanwhile\n"
 
 

@@ -57,6 +57,8 @@ def test_a_review_goes_back_and_forth(project: Mounted) -> None:
     )
     said = in_branch(project, "fix", "notes").stdout
     assert "why 1?" in said and "please add a test" in said and "src/app.py:2" in said
+    assert project.cli("notes", "fix").stdout == project.cli("notes list", "fix").stdout == said
+    assert "Did you mean 'list'?" in agentfsd("notes", "lisst", "fix", check=False).stderr
     own = in_branch(project, "fix", "notes", "add", "--path", "src", "unsure about this")
     assert own.stdout.startswith("note ") and own.stdout.endswith(" about src in fix\n")
     project.cli("notes resolve", str(whole))

@@ -255,7 +255,7 @@ def test_a_file_that_is_edited_while_its_blocks_are_decided_is_not_overwritten(p
         await reader.until("Write text")
         project.sh("main", "echo mine >> text")
         await reader.press("y")
-        await reader.until("text was changed while it was edited")
+        await reader.until("text was changed since it was read")
         await reader.press("escape", "X")
         await reader.until("Take the merge back?")
         assert "taken back" in await reader.confirm("y")

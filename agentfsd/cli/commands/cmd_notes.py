@@ -1,5 +1,6 @@
 """The command `notes`, which lists, writes, answers and settles notes about branches."""
 
+import difflib
 import re
 import sys
 
@@ -18,7 +19,18 @@ _ONE_ARGUMENT = "the text is one argument: put it in quotation marks"
 _LINES = re.compile(r"([1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?")
 
 
-@click.group(cls=Group, invoke_without_command=True)
+class _Notes(Group):
+    """`notes BRANCH` is `notes list BRANCH`, unless the word may be a misspelt command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:  # fmt: skip
+        if args[0] not in self.commands and not difflib.get_close_matches(args[0], self.commands):
+            args = ["list", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Notes, invoke_without_command=True)
 @click.option("--all", "with_resolved", is_flag=True, help="Also those that are resolved.")
 @mount_option
 @json_option

@@ -1,6 +1,5 @@
 """The screen of the conflicts that a merge has left in a branch: each side beside the others, and the decision."""
 
-import hashlib
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, cast
@@ -326,7 +325,7 @@ class ConflictScreen(Screen[None]):
         text, conflict = self._text, self._conflict
         if text is None or conflict is None:
             return
-        path, seen, content = conflict.path_bytes, hashlib.sha256(text.text).hexdigest(), text.result()
+        path, seen, content = conflict.path_bytes, self._seen(), text.result()
         if len(content) > wire.MAX_DATA_BYTES:
             self._app.tell(
                 f"{quoted(path)} is too large to be written from here.", ["Edit it in the branch, and M it; or O or T."]
@@ -338,10 +337,15 @@ class ConflictScreen(Screen[None]):
             lambda daemon, merge: daemon.resolve([path], "edited", self._branch, content=content, seen=seen, merge=merge),
         )  # fmt: skip
 
+    def _seen(self) -> str:
+        """Name the version of the chosen path that is shown; "" while it is being read."""
+        conflict, versions = self._conflict, self._versions
+        return versions.now.seen if versions is not None and conflict and versions.path == conflict.path_bytes else ""
+
     def action_path(self, how: How) -> None:
         """Decide the whole path."""
-        conflict = self._conflict
-        if conflict is None:
+        conflict, seen = self._conflict, self._seen()
+        if conflict is None or (not seen and conflict.kind != "under-way"):
             return
         path, shown = conflict.path_bytes, quoted(conflict.path_bytes) or "."
         if how == "marked":
@@ -351,7 +355,9 @@ class ConflictScreen(Screen[None]):
             question = f"Take {how} of {shown}?"
             what = "the lines that clash are" if conflict.markers else "it is"
             said = f"In {printable(self._called)}, {what} as in {printable(whose)}; later edits of it are replaced."
-        self._confirmed(question, [said], "Yes", lambda daemon, merge: daemon.resolve([path], how, self._branch, merge=merge))
+        self._confirmed(
+            question, [said], "Yes", lambda daemon, merge: daemon.resolve([path], how, self._branch, seen=seen, merge=merge)
+        )  # fmt: skip
 
     def action_edit(self) -> None:
         """Edit the file."""

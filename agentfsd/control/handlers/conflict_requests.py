@@ -22,7 +22,7 @@ from agentfsd.core.rule_set import ALLOW
 from agentfsd.core.tree import Inode
 from agentfsd.core.unfinished_merges import UnfinishedMerge
 from agentfsd.domain_errors import Refusal, invalid
-from agentfsd.history import paths, resolving
+from agentfsd.history import paths, resolving, seen_version
 from agentfsd.history.resolving import ConflictState, EditedFile, MergeState
 from agentfsd.repositories import reading
 
@@ -82,15 +82,17 @@ async def show_version(services: Services, request: wire.ConflictShow, context: 
     for place in (conflict.base, conflict.ours, conflict.theirs):  # a side may have renamed it
         _check_readable(place, context)
     with _version(services, row.id, merge, conflict, request.side) as inode:
+        seen = seen_version.name_of(inode) if request.side == "now" and not request.offset else ""
         if inode is None:
-            return wire.ConflictVersionReply(kind="none")
+            return wire.ConflictVersionReply(kind="none", seen=seen)
         shown = inode_stat.attributes(inode)
         if inode.is_file:
             read = data.read(inode, request.size, request.offset) if request.size else b""
-            return wire.ConflictVersionReply(kind="file", mode=shown.mode, size=shown.size, data=read)
+            return wire.ConflictVersionReply(kind="file", mode=shown.mode, size=shown.size, data=read, seen=seen)
         if stat.S_ISLNK(inode.mode):
-            return wire.ConflictVersionReply(kind="symlink", mode=shown.mode, size=shown.size, data=inode.tree.readlink(inode))
-        return wire.ConflictVersionReply(kind="directory" if inode.is_dir else "other", mode=shown.mode)
+            target = inode.tree.readlink(inode)
+            return wire.ConflictVersionReply(kind="symlink", mode=shown.mode, size=shown.size, data=target, seen=seen)
+        return wire.ConflictVersionReply(kind="directory" if inode.is_dir else "other", mode=shown.mode, seen=seen)
 
 
 def _check_readable(path: bytes, context: RequestContext) -> None:
