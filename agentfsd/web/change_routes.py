@@ -15,7 +15,7 @@ from agentfsd.web.diff_rows import change_rows, in_words
 from agentfsd.web.display_text import key, path_of, visible
 from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import Pages
-from agentfsd.web.query_params import QueryParams
+from agentfsd.web.query_params import MOST_DIGITS, QueryParams
 
 SHOWN_CHANGES = 30
 ANSWERS: dict[str, tuple[bool, Literal["once", "session", "rule"], str]] = {  # by what a button says in the form
@@ -104,7 +104,7 @@ class ChangeRoutes:
     def answer(self, request: Request) -> Response:
         """Answer the process that the page showed."""
         number, choice = _field(request, "id"), _field(request, "answer")
-        if choice not in ANSWERS or not number.isdecimal():
+        if choice not in ANSWERS or not number.isdecimal() or len(number) > MOST_DIGITS:
             raise ValueError("the form has no such answer")
         allow, lasts, words = ANSWERS[choice]
         with self._overlay.client() as client:

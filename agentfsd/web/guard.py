@@ -163,8 +163,7 @@ class Guard:
     async def _check_change(self, scope: Scope, receive: Receive, headers: Headers, how: str) -> None:
         if not self._writable:
             raise Refused(403, "This page only looks.", "`agentfsd ui --write` offers to commit, merge, restore and discard.")
-        origin = urlsplit(headers.get("origin", ""))
-        if how != "cookie" or origin.scheme != "http" or origin.netloc.lower() != headers["host"].lower():
+        if how != "cookie" or headers.get("origin", "").lower() != f"http://{headers['host']}".lower():
             raise Refused(403, "That did not come from one of these pages.", "Go back to the page and use its button.")
         form = dict(query(await _body(receive)))
         if not _same(form.get("csrf", ""), self._keys.csrf):

@@ -24,6 +24,10 @@ _STATUS = {
     errno.ENOENT: 404, errno.ENOTDIR: 404, errno.EISDIR: 400, errno.EINVAL: 400, errno.EACCES: 403, errno.EPERM: 403,
     errno.EEXIST: 409, errno.EBUSY: 409, errno.EFBIG: 413,
 }  # fmt: skip
+_HTTP = {  # of what has no route
+    404: ("There is no such page.", "The links at the top lead on."),
+    405: ("This address is asked in another way.", "Use GET to read and POST to change."),
+}
 
 
 @dataclass
@@ -102,8 +106,8 @@ def answer(value: Any, status: int = 200) -> Response:
 def in_words(exc: Exception) -> tuple[int, str, str]:
     """Return status, sentence and hint for an exception."""
     if isinstance(exc, HTTPException):
-        hint = "The links at the top lead on." if exc.status_code == 404 else ""
-        return exc.status_code, "There is no such page." if exc.status_code == 404 else exc.detail, hint
+        message, hint = _HTTP.get(exc.status_code, (exc.detail, ""))
+        return exc.status_code, message, hint
     if isinstance(exc, DaemonGoneError):
         return 503, _sentence(exc.message), exc.hint or "Is it being restarted? Load the page again."
     if isinstance(exc, AgentFSError | Refusal):

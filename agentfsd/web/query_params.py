@@ -5,6 +5,8 @@ from starlette.requests import Request
 from agentfs_files.filesystem.virtual_paths import normalize
 from agentfsd.web.display_text import query
 
+MOST_DIGITS = 18  # of a number: the daemon takes 64 bits
+
 
 class QueryParams:
     """The parameters of a request. It raises ValueError with a sentence if one is missing or makes no sense."""
@@ -35,6 +37,6 @@ class QueryParams:
     def number(self, name: str, default: int) -> int:
         """Return a parameter's number."""
         text = self._given.get(name, str(default))
-        if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        if not text.isascii() or not text.isdecimal() or len(text) > MOST_DIGITS:
             raise ValueError(f"{name}= takes a number from 0 on, and not {text[:40]!r}")
         return int(text)

@@ -54,7 +54,7 @@ class Visitor:
 
     def post(self, path: str, form: Mapping[str, str], headers: Mapping[str, str] = {}) -> Answer:
         own = {"origin": f"http://{self.address.netloc}", "content-type": "application/x-www-form-urlencoded"}
-        return self.get(path, {**own, **headers}, "POST", urlencode(form))
+        return self.get(path, {**own, **headers}, "POST", urlencode(form, errors="surrogateescape"))
 
     def form(self, page: str) -> dict[str, str]:
         """What the form of a page holds that changes something."""
