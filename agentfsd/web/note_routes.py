@@ -13,13 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agentfs_client import wire
-from agentfs_client.control import ControlClient
-from agentfs_client.errors import NotFoundError
-from agentfsd.domain_errors import Refusal, invalid, not_found
+from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.web.display_text import ago, clock, key, path_of, readable, visible
 from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import Pages, answer
 from agentfsd.web.query_params import QueryParams
+from agentfsd.web.review_routes import branch_of
 
 _COMPARED_CHARACTERS = 150  # of a line that the page shows, with the line that the note is about
 
@@ -86,7 +85,7 @@ class NoteRoutes:
         self._check()
         path, line = path_of(_field(request, "path", "")), _number(request, "line", 0)
         with self._overlay.client() as client:
-            branch = _branch(client, request)
+            branch = branch_of(client, request)
             where = path.encode("utf-8", "surrogateescape")
             made = client.add_note(_field(request, "text"), branch.id, path=where, line=line)
             seen = _field(request, "seen", "") if line else ""
@@ -113,13 +112,6 @@ class NoteRoutes:
     def _check(self) -> None:
         if not self._pages.writable:
             raise HTTPException(403, "This page only looks; `agentfsd ui --write` offers to write notes.")
-
-
-def _branch(client: ControlClient, request: Request) -> wire.Branch:
-    try:
-        return client.show_branch(_field(request, "branch"))
-    except NotFoundError as exc:
-        raise not_found("branch", visible(_field(request, "name", "that")), "it went after the page was made") from exc
 
 
 def _is_seen(lines: Sequence[str], seen: str) -> bool:

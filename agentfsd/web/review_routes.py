@@ -4,7 +4,7 @@ Reading is in GET. What changes something is in POST, whose form the guard has c
 """
 
 from collections.abc import Container
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -24,11 +24,12 @@ from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import Pages, answer
 from agentfsd.web.query_params import QueryParams
 from agentfsd.web.review_outcome import committed, merged, taken_back
-from agentfsd.web.reviewed_files import Chosen, picks_of, reviewed, whole_rows
+from agentfsd.web.reviewed_files import Chosen, SeenFile, check_seen, list_version, picks_of, reviewed, whole_rows
 
 MAX_TOGETHER = 50  # files that are asked for at once
 _SIDES: dict[str, Literal["", "ours", "theirs"]] = {"": "", "leave": "", "ours": "ours", "theirs": "theirs"}
 _WAYS = ("", "merge", "force")
+_T = TypeVar("_T")
 
 
 class ReviewRoutes:
@@ -72,7 +73,8 @@ class ReviewRoutes:
         with self._overlay.client() as client:
             found = client.changes(QueryParams(request).text("branch"), own=True)
         git = [in_repository(one.path_bytes, one.sentence) for one in found.repositories]
-        return answer({"changes": change_rows(found.changes), "git": git, "what": in_words(found.changes)})
+        version = list_version(found)
+        return answer({"changes": change_rows(found.changes), "git": git, "what": in_words(found.changes), "version": version})
 
     def counts(self, request: Request) -> Response:
         """Answer with the added and removed lines of each file, by key."""
@@ -118,12 +120,14 @@ class ReviewRoutes:
         changed; leave: the conflicts are left in it, to be decided there. ``hooks``: as for a commit.
         """
         self._check()
-        way, is_dry = _way(request, _SIDES), bool(field(request, "dry", ""))
+        way, is_dry, into = _way(request, _SIDES), bool(field(request, "dry", "")), field(request, "into")
+        if not into:
+            raise ValueError("the form says no into")
         with self._overlay.client() as client:
             branch = branch_of(client, request)
             picks = _picks(client, request, branch)
             result = client.merge(
-                [branch.id], field(request, "into"), favor=_SIDES[way], dry_run=is_dry, paths=picks.paths, picked=picks.files,
+                [branch.id], into, favor=_SIDES[way], dry_run=is_dry, paths=picks.paths, picked=picks.files,
                 hooks=bool(field(request, "hooks", "")), conflicts=way == "leave",
             )  # fmt: skip
         return answer(merged(result, branch.name, is_dry=is_dry, way=way))
@@ -152,8 +156,11 @@ def branch_of(client: ControlClient, request: Request) -> wire.Branch:
     Raises:
         Refusal: It has gone.
     """
+    given = field(request, "branch")
+    if not given:
+        raise ValueError("the form says no branch")  # the daemon would take main
     try:
-        return client.show_branch(field(request, "branch"))
+        return client.show_branch(given)
     except NotFoundError as exc:
         name = visible(field(request, "name", "that"))
         raise not_found("branch", name, "it went after the page was made; nothing was changed") from exc
@@ -168,11 +175,11 @@ def _way(request: Request, known: Container[str]) -> str:
 
 
 def _picks(client: ControlClient, request: Request, branch: wire.Branch) -> Picks:
-    """Return what the form says was chosen; no paths if it says ``all``."""
+    """Return what the form says was chosen; no paths if it says ``all``, of which the page has shown ``version`` and ``seen``."""
     if field(request, "all", ""):
+        check_seen(client, branch, field(request, "version"), decoded(request, "seen", list[SeenFile]))
         return Picks([], [])
-    chosen = msgspec.json.decode(field(request, "picks").encode(), type=list[Chosen])
-    picks = picks_of(client, branch.id, chosen)
+    picks = picks_of(client, branch.id, decoded(request, "picks", list[Chosen]))
     if not picks.paths:
         raise invalid("nothing was chosen", "choose hunks with their boxes first")
     return picks
@@ -184,3 +191,15 @@ def field(request: Request, name: str, default: str | None = None) -> str:
     if value is None:
         raise ValueError(f"the form says no {name}")
     return value
+
+
+def decoded(request: Request, name: str, kind: type[_T]) -> _T:
+    """Return a field of a form that holds JSON.
+
+    Raises:
+        Refusal: ``invalid`` if it holds something else.
+    """
+    try:
+        return msgspec.json.decode(field(request, name).encode("utf-8", "surrogateescape"), type=kind)
+    except (msgspec.MsgspecError, UnicodeError) as exc:
+        raise invalid(f"what the form says in {name} makes no sense", "load the page again") from exc

@@ -63,6 +63,13 @@ class Chosen(msgspec.Struct, array_like=True):
     hunks: list[int]
 
 
+class SeenFile(msgspec.Struct, array_like=True):
+    """A file whose lines the page shows: its place in the list of changes, and its version."""
+
+    index: int
+    version: str
+
+
 def reviewed(client: ControlClient, branch: str, paths: Sequence[str], *, is_open: bool) -> list[ReviewedFile]:
     """Prepare files of a branch.
 
@@ -93,6 +100,35 @@ def picks_of(client: ControlClient, branch: str, chosen: Sequence[Chosen]) -> Pi
     wanted = {path_of(each.key): each for each in chosen}
     patches = patches_by_path(client, branch, [_bytes(path) for path in wanted])
     return joined(_picks(client, branch, path, each, patches.get(_bytes(path))) for path, each in wanted.items())
+
+
+def list_version(found: wire.ChangesReply) -> str:
+    """Return another text as soon as the list of changes is another, or more was done with git."""
+    changes = found.changes
+    listed = [(each.status, each.path_bytes, each.old_path_bytes, each.old_size, each.new_size, each.what) for each in changes]
+    git = [(each.path_bytes, each.sentence) for each in found.repositories]
+    return hashlib.sha256(repr((listed, git)).encode()).hexdigest()[:16]
+
+
+def check_seen(client: ControlClient, branch: wire.Branch, version: str, seen: Sequence[SeenFile]) -> None:
+    """Check that a branch is what a page shows.
+
+    Args:
+        client: The daemon.
+        branch: The branch.
+        version: What list_version() was for the page.
+        seen: The files whose lines it shows.
+
+    Raises:
+        Refusal: ``picked-stale`` if the list of changes or one of these files is another.
+    """
+    found = client.changes(branch.id, own=True)
+    if list_version(found) != version:
+        raise _stale(branch.name)
+    if not all(0 <= each.index < len(found.changes) for each in seen):
+        raise invalid("the form names a file that is not in the list", "load the page again")
+    paths = [found.changes[each.index].path_bytes.decode("utf-8", "surrogateescape") for each in seen]
+    picks_of(client, branch.id, [Chosen(key(path), each.version, []) for path, each in zip(paths, seen, strict=True)])
 
 
 def _picks(client: ControlClient, branch: str, path: str, chosen: Chosen, patch: wire.FilePatch | str | None) -> Picks:

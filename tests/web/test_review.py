@@ -213,6 +213,41 @@ def test_file_that_changed_since_is_refused_and_looked_at_again(browser: Browser
     assert (mounted.lower / "directory/file").read_text() == "inside\n"
 
 
+def test_everything_is_committed_only_as_the_page_shows_it(browser: Browser, address: str, mounted: Mounted) -> None:
+    branch(mounted, "busy", "echo one > directory/busy")
+    for script in ("touch unseen", "echo two > directory/busy"):  # another file, and one of the same size
+        review(browser, address, "busy")
+        browser.until("!document.getElementById('commit').disabled")
+        mounted.sh("busy", script)
+        browser.click("#commit")
+        said = browser.until("document.getElementById('load-again') && " + ACT)
+        assert "was changed since this page showed it. Nothing was changed." in said
+        browser.problems.clear()  # the answer 409
+        browser.click("#load-again")
+        browser.until("!document.getElementById('cards').inert && document.querySelector('.file-card .hunk')")
+    browser.until("!document.getElementById('commit').disabled")
+    browser.click("#commit")
+    browser.until("document.getElementById('perform')")
+    mounted.sh("busy", "echo late > late")  # after it was said what would be done
+    browser.click("#perform")
+    browser.until("document.getElementById('load-again')")
+    browser.problems.clear()
+    assert not {"unseen", "late"} & set(os.listdir(mounted.lower))
+
+
+def test_files_with_long_names_are_asked_for_in_short_addresses(browser: Browser, address: str, mounted: Mounted) -> None:
+    place = "/".join(["\u0436" * 120] * 4)
+    branch(mounted, "long", f"mkdir -p {place}; for n in $(seq 26); do echo $n > {place}/$n; done")
+    browser.look(1280, 3000)
+    review(browser, address, "long")
+    for _ in range(2):
+        browser.run("void scrollTo(0, 0)")
+        browser.run("void scrollTo(0, document.body.scrollHeight)")
+    browser.until("document.querySelectorAll('.file-card .hunk').length > 12")
+    asked = browser.run("performance.getEntriesByType('resource').map(each => each.name)")
+    assert max(map(len, asked)) < 20_000
+
+
 def test_hunks_are_merged_taken_back_and_undone(browser: Browser, address: str, mounted: Mounted) -> None:
     mounted.cli("branch create", "aside")
     branch(mounted, "source", "sed -i -e 's/line 5$/five/' -e 's/line 30$/thirty/' text.py")
@@ -289,13 +324,24 @@ def test_only_our_own_form_changes_anything(address: str, mounted: Mounted) -> N
         ("[]", 400, "nothing was chosen"),
         ('[["added", "0", [0]]]', 409, "was changed since this page showed it"),
         ('[["../x", "0", [0]]]', 400, ""),
-        ('{"a": 1}', 400, ""),
+        ('{"a": 1}', 400, "what the form says in picks makes no sense"),
+        ("\udcff", 400, "what the form says in picks makes no sense"),
     ):
         found = writing.post("/api/review/commit", {**form, "picks": picks})
         assert (found.status, words in found.text, "Traceback" in found.text) == (status, True, False), found.text
     (shown,) = writing.get(f"/api/review/files?branch={of_branch}&path=added").json()
     picks = json.dumps([["added", shown["version"], [7]]])
     assert "has 1 hunk" in writing.post("/api/review/commit", {**form, "picks": picks}).text
+    listed = writing.get(f"/api/review?branch={of_branch}").json()
+    everything = {**form, "all": "1", "version": listed["version"], "seen": "[]"}
+    assert len(writing.post("/api/review/commit", {**everything, "dry": "1"}).json()["said"]) == 1
+    for path, wrong, words in (
+        ("commit", {"branch": ""}, "the form says no branch"), ("merge", {"into": ""}, "the form says no into"),
+        ("commit", {"seen": "[[7, \"\"]]"}, "not in the list"), ("commit", {"seen": "[[-1, \"\"]]"}, "not in the list"),
+        ("commit", {"version": ""}, "was changed since this page showed it"), ("commit", {"seen": "x"}, "makes no sense"),
+    ):  # fmt: skip
+        found = writing.post(f"/api/review/{path}", {**everything, **wrong})
+        assert (found.status in (400, 409), words in found.text) == (True, True), (wrong, found.text)
     assert not (mounted.lower / "added").exists()
     mounted.cli("discard", "kept")
     found = writing.post("/api/review/commit", {**form, "all": "1"})

@@ -20,8 +20,8 @@ export async function ask(address, options = {}) {
     if (error.name === "AbortError") throw error;
     throw new Error("`agentfsd ui` does not answer. Was it ended? Start it again, and open the address that it prints.");
   }
-  const said = await response.json();
-  if (!response.ok) throw new Error([said.error, said.hint].filter(Boolean).join(" "));
+  const said = await response.json().catch(() => ({ error: `\`agentfsd ui\` could not answer (${response.status}).`, hint: "Load the page again." }));
+  if (!response.ok || said?.error) throw new Error([said.error, said.hint].filter(Boolean).join(" "));
   return said;
 }
 

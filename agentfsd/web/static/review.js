@@ -11,6 +11,7 @@ import { ViewedMarks } from "./viewed_marks.js";
 
 const TOGETHER = 20; // files that are loaded at once
 const IN_SIGHT = 5; // files that are loaded first
+const MOST_ADDRESS = 16_000; // characters of paths in an address: the server reads 64 KiB of it
 const AHEAD = "1500px"; // how near to the window they are loaded
 const LINE = 20; // the height of a line, about
 const AROUND = 8; // lines of a file that do not differ and are shown, about
@@ -31,6 +32,7 @@ const marks = new ViewedMarks(branch);
 let files = [];
 let found = [];
 let counts = {};
+let version = ""; // of the list of changes
 let unified = localStorage.getItem("layout") === "unified";
 let quietUntil = 0; // until then, what happens in the branch is what this page did
 let isCounted = false;
@@ -76,7 +78,9 @@ async function work() {
   if (busy) return;
   busy = true;
   while (waiting.size) {
-    const batch = [...waiting].slice(0, files.some((file) => file.data) ? TOGETHER : IN_SIGHT);
+    let length = 0; // of the address that asks for them
+    const few = [...waiting].slice(0, files.some((file) => file.data) ? TOGETHER : IN_SIGHT);
+    const batch = few.filter((file, index) => (length += file.change.key.length) < MOST_ADDRESS || index === 0);
     for (const file of batch) waiting.delete(file);
     await load(batch);
   }
@@ -236,7 +240,8 @@ function form(extra = {}) {
   const given = Object.fromEntries(new FormData(document.getElementById("acts")));
   const chosen = files.filter((file) => file.chosen.size);
   const picks = chosen.map((file) => [file.change.key, file.data.version, [...file.chosen].sort((one, other) => one - other)]);
-  return { ...given, ...(picks.length ? { picks: JSON.stringify(picks) } : { all: "1" }), ...extra };
+  const seen = files.filter((file) => file.data && file.data.choosable !== false).map((file) => [file.change.index, file.data.version]);
+  return { ...given, ...(picks.length ? { picks: JSON.stringify(picks) } : { all: "1", version, seen: JSON.stringify(seen) }), ...extra };
 }
 
 function amount() {
@@ -338,6 +343,8 @@ async function start() {
   waiting.clear();
   cursor.at = null;
   counts = {};
+  version = said.version;
+  said.changes.forEach((change, index) => (change.index = index));
   git.replaceChildren(...said.git.map((sentence) => el("div", {}, sentence)));
   files = inTreeOrder(worthwhile(said.changes).map((change) => ({ change, data: null, chosen: new Set(), isViewed: marks.has(change), isFolded: marks.has(change), isChanged: false, loading: null })));
   cards.replaceChildren(...(files.length ? [] : [nothing()]));
