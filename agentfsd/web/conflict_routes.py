@@ -3,7 +3,6 @@
 import errno
 from typing import Any
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,7 +19,7 @@ from agentfsd.web.marked_text import TakenLines
 from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import Pages, answer
 from agentfsd.web.query_params import QueryParams
-from agentfsd.web.review_routes import branch_of, field
+from agentfsd.web.review_routes import branch_of, decoded, field
 
 _CHANGED = "conflict-changed"
 
@@ -120,17 +119,17 @@ def _content(client: ControlClient, request: Request, branch: wire.Branch, path:
     now = conflict_view.now_of(client, branch.id, path)
     if now.version != seen:
         raise _changed(path)
-    if not now.is_whole:
+    text = field(request, "text", "") if "text" in request.state.form else None
+    if not now.is_whole or (text is not None and conflict_view.editable(now) is None):
         raise invalid(f"{visible(_text(path))} is no file that can be edited here", "take one side, or mark it as it is")
-    text = field(request, "text", None) if "text" in request.state.form else None
     if text is not None:
         made = marked_text.written(text, ends=b"\r\n" in now.found.data)
         return made if now.found.data.endswith(b"\n") or not text else _as_it_ended(made, text)
     reply = client.conflicts(branch.id)
-    parts = conflict_view.parts_of(now, reply, conflict_view.conflict_of(reply, path))
+    parts = conflict_view.parts_of(client, branch.id, now, reply, conflict_view.conflict_of(reply, path))
     if parts is None:
         raise _changed(path)
-    return marked_text.joined(parts, msgspec.json.decode(field(request, "choices").encode(), type=list[TakenLines]))
+    return marked_text.joined(parts, decoded(request, "choices", list[TakenLines]))
 
 
 def _as_it_ended(made: bytes, text: str) -> bytes:

@@ -13,7 +13,7 @@ from agentfsd.domain_errors import not_found
 from agentfsd.web.diff_rows import marked_against
 from agentfsd.web.display_text import key, size, visible
 from agentfsd.web.highlighting import Line, coloured
-from agentfsd.web.marked_text import MarkedLines, Part, split
+from agentfsd.web.marked_text import MarkedLines, Part, blocks, has_markers, split
 
 Side = Literal["base", "ours", "theirs", "now"]
 SIDES: tuple[Side, ...] = ("base", "ours", "theirs")
@@ -21,6 +21,7 @@ AROUND = 3  # lines before and after what clashes
 MAX_EDITED_BYTES = 256 << 10  # of a text that a person can write in the page: a form of three times that size is taken
 MAX_READ_BYTES = 16 << 20  # of a file that is looked at
 MAX_SHOWN_LINES = 400  # of a version that is shown as a whole
+MAX_CLASHES = 500  # places in one text: a browser takes seconds to draw a thousand
 
 
 class ClashShown(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -105,12 +106,18 @@ def read(client: ControlClient, branch: str, path: bytes, side: Side, most: int)
     return msgspec.structs.replace(found, data=b"".join(parts))
 
 
-def parts_of(now: Now, reply: wire.ConflictsReply, conflict: wire.LeftOpenConflict) -> list[Part] | None:
+def parts_of(
+    client: ControlClient, branch: str, now: Now, reply: wire.ConflictsReply, conflict: wire.LeftOpenConflict
+) -> list[Part] | None:
     """Split the text with the markers of a merge; None if it is none, or they are not clear."""
     if not conflict.markers or not now.is_whole:
         return None
-    parts = split(now.found.data, (reply.branch, conflict.source))
-    return parts if parts is not None and len(parts) > 1 else None
+    names = (reply.branch, conflict.source)
+    parts = split(now.found.data, names)
+    if parts is None or len(parts) == 1:
+        return None
+    sides = (read(client, branch, conflict.path_bytes, side, MAX_READ_BYTES).data for side in SIDES)
+    return None if any(has_markers(side, names) for side in sides) else parts
 
 
 def shown(client: ControlClient, branch: str, reply: wire.ConflictsReply, conflict: wire.LeftOpenConflict) -> ConflictShown:
@@ -118,17 +125,28 @@ def shown(client: ControlClient, branch: str, reply: wire.ConflictsReply, confli
     path = conflict.path_bytes
     now = now_of(client, branch, path)
     name = path.decode("utf-8", "surrogateescape")
-    made = ConflictShown(version=now.version, text=_text(now.found.data) if now.is_whole else None)
-    parts = parts_of(now, reply, conflict)
-    if parts is not None:
+    made = ConflictShown(version=now.version, text=editable(now))
+    parts = parts_of(client, branch, now, reply, conflict)
+    count = len(blocks(parts or ()))
+    if parts is not None and count <= MAX_CLASHES:
         made.clashes = _clashes(name, parts)
         return made
-    if conflict.markers and not conflict.decided:
+    if parts is not None:
+        made.notes.append(
+            f"It clashes in {count:,} places, too many to be shown one by one. Take one side, or edit it elsewhere."
+        )
+    elif conflict.markers and not conflict.decided:
         made.notes.append("Its markers cannot be told from its text. Edit it as a whole, or take one side.")
     if made.text is None and now.found.kind == "file" and now.found.size > MAX_EDITED_BYTES:
         made.notes.append(f"With {size(now.found.size)} it is too large to be edited here.")
     made.versions = {side: _version(name, read(client, branch, path, side, MAX_EDITED_BYTES)) for side in SIDES}
     return made
+
+
+def editable(now: Now) -> str | None:
+    """Return the text that a person may edit as a whole; None if a form would change lines that the person left as they are."""
+    text = _text(now.found.data) if now.is_whole else None
+    return None if text is not None and 0 < text.count("\r\n") < text.count("\n") else text
 
 
 def _version(name: str, found: wire.ConflictVersionReply) -> VersionShown:
@@ -164,13 +182,22 @@ def _clashes(name: str, parts: list[Part]) -> list[ClashShown]:
         ours, theirs = _lines(name, part.ours), _lines(name, part.theirs)
         made.append(
             ClashShown(
-                line=line, before=_lines(name, before)[-AROUND:], after=_lines(name, after)[:AROUND], base=base,
+                line=line, before=_lines(name, _last_lines(before)), after=_lines(name, _first_lines(after)), base=base,
                 ours=marked_against(base or [], ours), theirs=marked_against(base or [], theirs),
                 text=_text(part.ours + part.theirs),
             )
         )  # fmt: skip
         line += part.ours.count(b"\n")
     return made
+
+
+def _last_lines(data: bytes) -> bytes:
+    most = AROUND + data.endswith(b"\n")
+    return b"\n".join(data.rsplit(b"\n", most)[-most:])
+
+
+def _first_lines(data: bytes) -> bytes:
+    return b"\n".join(data.split(b"\n", AROUND)[:AROUND])
 
 
 def _lines(name: str, data: bytes) -> list[Line]:

@@ -1,9 +1,10 @@
 """Splits code into lines of coloured parts, which a page shows as text, never as HTML. It opens no file."""
 
+from functools import lru_cache
+
 from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_for_filename
+from pygments.lexers import find_lexer_class_for_filename
 from pygments.token import Comment, Keyword, Name, Number, String, _TokenType
-from pygments.util import ClassNotFound
 
 from agentfsd.web.display_text import readable, visible
 
@@ -72,7 +73,12 @@ def _colour(token: _TokenType) -> str:
 
 
 def _lexer(path: str) -> Lexer | None:
-    try:
-        return get_lexer_for_filename(visible(path.rpartition("/")[2]))
-    except ClassNotFound:
-        return None
+    found = _language(visible(path.rpartition("/")[2]))
+    return found() if found is not None else None
+
+
+@lru_cache(maxsize=1024)
+def _language(name: str) -> type[Lexer] | None:
+    """Find the language by the name of a file. That takes a millisecond, and a page may ask for each of some thousand pieces."""
+    found: type[Lexer] | None = find_lexer_class_for_filename(name)
+    return found

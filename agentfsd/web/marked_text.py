@@ -60,6 +60,11 @@ def split(text: bytes, names: Iterable[str]) -> list[Part] | None:
     return [*parts, text[at:]]
 
 
+def has_markers(text: bytes, names: Iterable[str]) -> bool:
+    """Return whether a line of a text looks like a marker with one of *names*."""
+    return re.search(_pattern(names), text, re.MULTILINE) is not None
+
+
 def _pattern(names: Iterable[str]) -> bytes:
     """Return what matches a line that begins or ends a block, or begins the common state in it."""
     known = "|".join([*(re.escape(name) for name in names if name), "HEAD", _BASE, _COMMIT])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -168,6 +169,32 @@ def test_two_pages_at_once_never_overwrite_each_other(browser: Browser, address:
     browser.problems[:] = [each for each in browser.problems if "/api/conflicts/" not in each]  # refused
 
 
+def test_many_changes_of_a_conflict_are_read_together(browser: Browser, address: str, mounted: Mounted) -> None:
+    settle(browser, address)
+    browser.run("void (window.asked = 0, window.plain = fetch)")
+    browser.run("void (window.fetch = (...given) => (asked += given[0].endsWith('path=text'), plain(...given)))")
+    changed = "new CustomEvent('branch-event', { detail: { kind: 'modified', key: 'text' } })"
+    browser.run(f"void Array.from({{ length: 20 }}, () => document.dispatchEvent({changed}))")
+    (mounted.subtree("main") / "text").write_text("now\n" + (mounted.subtree("main") / "text").read_text())
+    browser.until(f"{card('text')}.querySelector('legend').innerText === 'Line 6'")
+    assert browser.run("asked") < 8
+
+
+def test_of_many_conflicts_those_near_the_window_are_read(browser: Browser, address: str, mounted: Mounted) -> None:
+    mounted.cli("merge", "--abort", "main")
+    for branch in NAMES:
+        mounted.run(branch, "sh", "-ec", f"mkdir many; for n in $(seq 60); do echo {branch} > many/$n; done", view="pid")
+    mounted.cli("merge", "fix", "--into", "main", "--conflicts", check=False)
+    browser.go(address.split("/?")[0] + "/review?branch=main")
+    browser.until("document.querySelectorAll('.conflict').length === 64 && document.querySelectorAll('.clash').length > 3")
+    browser.run(f"void {card('gone')}.querySelector('[data-how=marked]').click()")
+    browser.until(f"{STATE} === '63 conflicts undecided of 64.'")
+    assert browser.run("document.querySelectorAll('.clash').length") < 40
+    browser.until("!document.getElementById('cards').inert")  # it has come back to where it was
+    browser.run(f"void {card('many/9')}.scrollIntoView()")
+    browser.until(f"{card('many/9')}.querySelector('.clash')")
+
+
 def test_an_old_page_neither_decides_nor_ends_a_merge_that_it_never_showed(address: str, mounted: Mounted) -> None:
     """A picture has no markers: in both merges the branch shows the same one, so only the merge tells them apart."""
     mounted.cli("merge", "fix", "--into", "main", "--conflicts", check=False)
@@ -225,6 +252,7 @@ def test_only_our_own_form_decides(address: str, mounted: Mounted) -> None:
     seen = writing.get("/api/conflicts/path?branch=main&path=text").json()["version"]
     for more, status in (
         ({"csrf": ""}, 403), ({"choices": "[]"}, 400),
+        ({"branch": ""}, 400), ({"choices": "\udcff"}, 400),
         ({"choices": '[["mine"], ["ours"]]'}, 400), ({"choices": "{"}, 400), ({}, 400),
         ({"path": "dot.png", "choices": "[]"}, 409), ({"path": "../x", "how": "ours"}, 400),
         ({"path": "nothing", "how": "ours"}, 404),
@@ -240,12 +268,18 @@ def test_only_our_own_form_decides(address: str, mounted: Mounted) -> None:
 
 def test_large_and_odd_files_are_told_of_and_not_edited(address: str, mounted: Mounted) -> None:
     mounted.cli("merge", "--abort", "main")
-    name = "n" * 250
+    name, far = "n" * 250, "x = 'some text'  # and more\n" * 9_000
+    (mounted.lower / "far.py").write_text(f"first\n{far}last\n")
+    (mounted.lower / "places").write_text("".join(f"{number}\nsame\n" for number in range(600)))
     for branch in NAMES:
         place = mounted.subtree(branch)
         (place / "large").write_text(f"{branch}\n" + "some text\n" * 500_000)
         (place / name).write_bytes(b"\xff " + branch.encode() + b"\n")
+        (place / "far.py").write_text(f"{branch}\n{far}{branch}\n")
         (place / "crlf").write_bytes(f"{branch}\r\n".encode())
+        (place / "mixed").write_bytes(f"as\r\nit was\n{branch}\n".encode())
+        (place / "places").write_text("".join(f"{branch} {number}\nsame\n" for number in range(600)))
+        (place / "own").write_text(f"<<<<<<< main\nx\n=======\ny\n>>>>>>> fix\n{branch}\n")
         with open(os.fsencode(place) + b"/stray-\xff", "w") as file:
             file.write(branch)
     mounted.cli("merge", "fix", "--into", "main", "--conflicts", check=False)
@@ -256,7 +290,21 @@ def test_large_and_odd_files_are_told_of_and_not_edited(address: str, mounted: M
     assert "too large to be edited here" in large["notes"][0]
     latin = visitor.get(f"/api/conflicts/path?branch=main&path={name}").json()
     assert (latin["clashes"][0].get("text"), "text" in latin) == (None, False)  # a form would change its bytes
+    took = []
+    for _ in range(2):
+        begun = time.monotonic()
+        assert len(visitor.get("/api/conflicts/path?branch=main&path=far.py").json()["clashes"]) == 2
+        took.append(time.monotonic() - begun)
+    assert min(took) < 1  # what is not shown is not coloured either
+    asked = (visitor.get(f"/api/conflicts/path?branch=main&path={path}") for path in ("mixed", "places", "own"))
+    mixed, places, own = (answer.json() for answer in asked)
+    assert ("text" in mixed, "clashes" in places, "clashes" in own) == (False, False, False)
+    assert "600 places, too many" in places["notes"][0]
+    assert "cannot be told from its text" in own["notes"][0]
     form = visitor.form("/review?branch=main")
+    written_whole = {**form, "path": "mixed", "version": mixed["version"], "text": "as\nit was\nmine\n"}
+    assert visitor.post("/api/conflicts/decide", written_whole).status == 400
+    assert b"as\r\nit was\n" in (mounted.subtree("main") / "mixed").read_bytes()
     for path, choice, content in (
         ("crlf", ["text", "both\nof them"], b"both\r\nof them\r\n"), (name, ["both"], b"\xff main\n\xff fix\n"),
         ("stray-%FF", ["theirs"], b"fix\n"),

@@ -4,17 +4,28 @@ import { address, codeInto, el, images } from "./dom.js";
 
 const DECIDED = { ours: "decided: ours", theirs: "decided: theirs", edited: "decided: edited", marked: "decided: as it is" };
 const KEYS = { o: "ours", t: "theirs", b: "both", e: "text" };
+const AHEAD = "800px"; // how near to the window a card is read
+const cardOf = new WeakMap(); // by its box
+const near = new IntersectionObserver((entries) => entries.forEach((entry) => cardOf.get(entry.target).comesNear(entry.isIntersecting)), { rootMargin: `${AHEAD} 0px` });
 
 export class ConflictCard {
   constructor(conflict, page, merge) {
-    Object.assign(this, { conflict, page, shown: null, choices: [], whole: null, isOpen: !conflict.decided });
+    Object.assign(this, { conflict, page, shown: null, choices: [], whole: null, isOpen: !conflict.decided, isNear: false });
     this.place = `draft ${page.branch} ${merge} ${conflict.key}`;
     this.fold = el("button", { type: "button", class: "quiet fold", onclick: () => this.turn() });
     this.status = el("span", { class: "tag" });
     this.body = el("div", { class: "conflict-body" });
     this.box = el("article", { class: "conflict", "aria-label": conflict.path }, el("header", { class: "conflict-top" }, this.fold, el("h3", { class: "mono" }, conflict.path), el("small", { class: "muted" }, conflict.message), el("span", { class: "spacer" }), this.status), this.body);
     this.box.addEventListener("keydown", (event) => this.pressed(event));
+    cardOf.set(this.box, this);
+    near.observe(this.box);
     this.renew(conflict);
+  }
+
+  // A merge may leave a thousand conflicts: each is read when a person comes near.
+  comesNear(isNear) {
+    this.isNear = isNear;
+    this.drawFold();
   }
 
   get names() {
@@ -40,7 +51,8 @@ export class ConflictCard {
     this.fold.textContent = this.isOpen ? "▾" : "▸";
     this.fold.setAttribute("aria-expanded", this.isOpen);
     this.fold.setAttribute("aria-label", `Show ${this.conflict.path}`);
-    if (this.isOpen && !this.shown) this.load();
+    if (!this.body.childElementCount) this.body.append(el("p", { class: "muted conflict-note" }, "Reading…"));
+    if (this.isOpen && this.isNear && !this.shown) this.load();
   }
 
   turn() {
@@ -51,8 +63,12 @@ export class ConflictCard {
   // The path was changed in the branch: what is shown may be out of date.
   moved() {
     if (!this.shown || this.isBusy) return;
-    if (this.isTouched()) this.say("It has changed in the branch since it was shown here. What you chose and wrote is kept until you load it again.", true);
+    if (this.isTouched()) this.sayMoved();
     else this.load();
+  }
+
+  sayMoved() {
+    this.say("It has changed in the branch since it was shown here. What you chose and wrote is kept until you load it again.", true);
   }
 
   isTouched() {
@@ -61,14 +77,28 @@ export class ConflictCard {
 
   async load() {
     if (this.conflict.kind === "under-way") return this.body.replaceChildren(el("p", { class: "note" }, this.conflict.message));
-    if (!this.body.childElementCount) this.body.append(el("p", { class: "muted conflict-note" }, "Reading…"));
+    this.isOld = true;
+    if (this.isLoading) return; // it asks again when the answer has come
+    this.isLoading = true;
     try {
-      this.shown = await this.page.ask("/api/conflicts/path", { path: this.conflict.key });
-      this.recall();
-      this.draw();
+      let found;
+      while (this.isOld) {
+        this.isOld = false;
+        found = await this.page.ask("/api/conflicts/path", { path: this.conflict.key });
+      }
+      this.take(found);
     } catch (error) {
       this.body.replaceChildren(el("p", { class: "note", role: "alert" }, error.message));
     }
+    this.isLoading = false;
+  }
+
+  // Show what was read, unless somebody has begun meanwhile to choose in what was shown before.
+  take(found) {
+    if (this.shown && this.isTouched() && found.version !== this.shown.version) return this.sayMoved();
+    this.shown = found;
+    this.recall();
+    this.draw();
   }
 
   // -- what was chosen and not decided yet: kept while this tab is open, for the version that was seen
