@@ -1,5 +1,6 @@
 """Splits code into lines of coloured parts, which a page shows as text, never as HTML. It opens no file."""
 
+import time
 from functools import lru_cache
 
 from pygments.lexer import Lexer
@@ -10,6 +11,7 @@ from agentfsd.web.display_text import readable, visible
 
 MAX_COLOURED_CHARACTERS = 256 << 10  # longer text gets no colours: lexing it would take a second
 MAX_LINE_CHARACTERS = 5_000
+_MOST_S = 1.0  # of processor time: some lexers take minutes for a text that an agent has made for that
 
 Part = tuple[str, str]  # colour (a letter, "" for none), text
 Line = list[Part]
@@ -28,7 +30,10 @@ def coloured(path: str, lines: list[str]) -> list[Line]:
         return [[("", line)] for line in shown]
     coloured_lines: list[Line] = []
     line: Line = []
+    begun_s = time.thread_time()
     for _, token, value in lexer.get_tokens_unprocessed("\n".join([*shown, ""])):
+        if time.thread_time() - begun_s > _MOST_S:
+            break  # the other lines get no colours
         first, *others = value.split("\n")
         _add(line, _colour(token), first)
         for part in others:

@@ -1,5 +1,6 @@
 """What the pages are made of, without a server: differences side by side, the graph, stretches of a file, who is let in."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -79,6 +80,12 @@ def test_colours_lose_no_character() -> None:
     found = coloured("f.py", lines)
     assert [text_of(line) for line in found] == [*lines[:5], "    return '\u27e8U+202E\u27e9' + x\t\u241b[31m"]
     assert {colour for line in found for colour, _ in line} >= {"k", "s", "c", "f"}
+
+
+def test_text_that_is_made_to_be_slow_loses_colours_and_no_character() -> None:
+    lines, begun = ["[" * 99] * 800, time.process_time()
+    assert [text_of(line) for line in coloured("made.sql", lines)] == lines
+    assert time.process_time() - begun < 10
 
 
 def test_paths_survive_an_address() -> None:
