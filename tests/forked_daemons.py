@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping
 from typing import NoReturn
 
 from agentfsd.process import daemon_process
-from tests import forked_programs
+from tests import forked_holders, forked_programs
 
 _MODULE = "agentfsd.daemon"
-ROOM = "room for the command line of a daemon".ljust(300, ".")  # an argument of the process that forks
+ROOM = "room for the command line of a daemon".ljust(600, ".")  # an argument of the process that forks
 _spawn = daemon_process.spawn
 
 
@@ -72,6 +72,7 @@ def _become(arguments: list[str], environment: Mapping[str, str], errors_fd: int
     os.environ.update(environment)
     sys.argv[:], sys.path[:] = arguments[3:], sys.path[1:]
     sys.modules["agentfsd.fuse.branch_locks"]._THIS_DAEMON = time.time_ns()
+    forked_holders.prepare(_set_command_line)
     forked_programs.run(_MODULE)
 
 

@@ -24,6 +24,7 @@ SLOW = [
     "history/test_faults", "history/test_merge.py", "history/test_merge_model", "history/test_threeway_model",
     "history/test_commit_model", "history/test_target_changes", "metadata/test_damage", "metadata/test_journal",
     "overlayfs/test_random_runs",
+    "terminal_review/test_review_on_mount", "terminal_review/test_review_in_terminal", "terminal_review/test_notes_in_review",
     "test_readme", "test_demo", "test_release", "test_bench", "test_docs",
 ]  # fmt: skip
 
@@ -32,10 +33,11 @@ MOUNTING = {"make_mount", "mounted"}
 
 # What takes longest, in seconds of a worker, longest first: a file is one piece for pytest-xdist.
 LONGEST = [
-    "test_readme.py", "system/test_suites.py", "posix/", "system/test_two_writers.py", "system/test_posix_in_run.py",
-    "system/test_shared_branch.py", "cli/test_running.py", "system/test_crash.py", "system/test_workloads.py",
-    "core/test_fault_points.py", "history/test_merge.py", "system/test_damage.py", "system/test_commit_crash.py",
-    "confinement/test_escapes.py", "system/", "cli/", "handoff/",
+    "test_readme.py", "terminal_review/test_review_on_mount", "system/test_suites.py", "system/test_systemd.py", "posix/",
+    "web/test_board.py", "web/test_axe.py", "system/test_run_overlay.py", "system/test_service.py", "cli/test_running.py",
+    "cli/test_run_questions.py", "test_bench.py", "confinement/test_profiles.py", "system/survival/", "terminal_review/", "web/",
+    "test_demo.py", "system/", "confinement/", "cli/", "agents/test_hooks", "client/test_openai_agents", "history/test_merge.py",
+    "fuse/test_lower_drift", "fuse/test_native_model", "fuse/test_views", "repositories/", "core/test_fault_points.py",
 ]  # fmt: skip
 
 

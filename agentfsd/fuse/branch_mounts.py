@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import trio
@@ -379,9 +379,13 @@ def _spawn(theirs: socket.socket, keeper: socket.socket | None, place: KeeperPla
     command = [sys.executable, "-P", "-m", "agentfsd.fuse.mount_holder", *map(str, numbers), *(place or ())]
     path = os.pathsep.join(path for path in sys.path if path)
     try:
-        return subprocess.Popen(
-            command, pass_fds=numbers, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
-        )
+        return _start(command, numbers, {**os.environ, "PYTHONPATH": path})
     finally:
         if keeper is not None:
             keeper.close()
+
+
+def _start(command: list[str], inherited: Sequence[int], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, pass_fds=inherited, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment
+    )  # fmt: skip

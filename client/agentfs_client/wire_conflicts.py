@@ -48,7 +48,8 @@ class ConflictResolve(LongRequest, frozen=True, kw_only=True, tag="conflict.reso
     these, else all of the file. edited: the file as it is; it must have no conflict markers. marked: the same, whatever is in it.
 
     ``seen``, with one path: nothing is decided unless it is still what ConflictVersionReply named so, or a file whose content has
-    this hash (SHA-256, in hex). ``content``, with edited and ``seen``: what the file gets. ``merge``, if given: as in MergeEnd.
+    this hash (SHA-256, in hex). ``content``, with edited and ``seen``: what the file gets. ``merge``, if given, is as in
+    MergeEnd.
     """
 
     branch: str | None = None

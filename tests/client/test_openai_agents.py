@@ -111,7 +111,7 @@ def test_commands_go_on_while_the_agent_does_something_else(mounted: Mounted) ->
     async def use() -> None:
         async with await AgentFSSandboxClient(mounted.path).create() as session:
             assert session.supports_pty()
-            first = await session.pty_exec_start("echo begun; while [ ! -e go ]; do sleep 0.1; done; echo ended", yield_time_s=4)
+            first = await session.pty_exec_start("echo begun; while [ ! -e go ]; do sleep 0.1; done; echo ended", yield_time_s=1)
             assert (first.output, first.exit_code) == (b"begun\n", None)
             assert first.process_id is not None
             await session.write(Path("go"), io.BytesIO(b""))
@@ -120,13 +120,13 @@ def test_commands_go_on_while_the_agent_does_something_else(mounted: Mounted) ->
             with pytest.raises(PtySessionNotFoundError):
                 await session.pty_write_stdin(session_id=first.process_id, chars="")
 
-            typed = await session.pty_exec_start("tty > named; read line; echo said $line; exit 5", tty=True, yield_time_s=4)
+            typed = await session.pty_exec_start("tty > named; read line; echo said $line; exit 5", tty=True, yield_time_s=1)
             assert typed.process_id is not None
             said = await session.pty_write_stdin(session_id=typed.process_id, chars="hello\n", yield_time_s=30)
             assert (b"said hello" in said.output, said.exit_code) == (True, 5)
             assert (await session.read(Path("named"))).read().startswith(b"/dev/pts/")
 
-            left = await session.pty_exec_start("sleep 1000", yield_time_s=2)
+            left = await session.pty_exec_start("sleep 1000", yield_time_s=1)
             assert left.exit_code is None
 
     _run(use())

@@ -81,7 +81,7 @@ def check(browser: Browser, axe: str) -> Any:
     return browser.run(FOUND)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("dark", [False, True])
 def test_axe_finds_nothing(browser: Browser, address: str, axe: str, width: int, dark: bool) -> None:
