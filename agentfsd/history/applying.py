@@ -55,8 +55,13 @@ def _at_once(steps: Generator[tuple[int, int, str], None, _T]) -> Generator[tupl
     yield 0, 0, ""  # makes this a generator
 
 
-def apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[int, int, str], None, None]:
-    """Apply the steps: first those that add or change, then those that remove, since a directory is removed when it is empty."""
+def apply(
+    tree: Tree, theirs: Tree, outcome: MergeOutcome, base: Tree | None = None
+) -> Generator[tuple[int, int, str], None, None]:
+    """Apply the steps: first those that add or change, then those that remove, since a directory is removed when it is empty.
+
+    *base*: the state from which *tree* and *theirs* started, for a merge of the two.
+    """
     transplant = Transplant(tree)
     coming = sorted((step for step in outcome.steps if step.source is not None), key=lambda step: step.path)
     going = sorted((step.path for step in outcome.steps if step.source is None), reverse=True)
@@ -64,17 +69,17 @@ def apply(tree: Tree, theirs: Tree, outcome: MergeOutcome) -> Generator[tuple[in
     for done, step in enumerate(coming):
         assert step.source is not None
         transplant.make_way(step.path, step.source)
-        is_carried = origin.carry(theirs, tree, step.path)  # first: take() need not keep what the lower has there once more
+        is_carried = origin.carry(theirs, tree, step.path, base)  # first: take() need not keep what the lower has there once more
         transplant.take(step.path, step.source, content=step.content, look=step.look)
         if not is_carried:
-            origin.carry(theirs, tree, step.path)
+            origin.carry(theirs, tree, step.path, base)
         parent, _, name = step.path.rpartition(b"/")
         if name == b"index" and parent:
             checked_out_refs.keep(tree, tree.walk(parent))
         yield done, total, "applying"
     for done, path in enumerate(going, len(coming)):
         transplant.remove(path, only_empty=True)
-        origin.carry(theirs, tree, path)
+        origin.carry(theirs, tree, path, base)
         yield done, total, "applying"
 
 

@@ -170,7 +170,7 @@ def _attempt(
             before = now
             if now.read_only or outcome.left:
                 now = held.enter_context(overlay.trees.scratch(now))
-            yield from apply(now, theirs, outcome)
+            yield from apply(now, theirs, outcome, base.base)
             yield from refresh_indexes(now, outcome)
             whole = not (wanted or known or rules.way == "beside")
             result.undecided += yield from leaving.add((source, name), (base.base, before, theirs), now, outcome, whole=whole)
