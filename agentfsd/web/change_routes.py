@@ -57,19 +57,22 @@ class ChangeRoutes:
         with self._overlay.client() as client:
             snapshot = client.show_snapshot(ref)
             names = [branch.name for branch in branches]
-            branch = params.text("branch", snapshot.branch if snapshot.branch in names else "main")
-            changes = client.diff(snapshot.id, branch, [path] if path else [])
+            branch = client.show_branch(params.text("branch", snapshot.branch if snapshot.branch in names else "main"))
+            changes = client.diff(snapshot.id, branch.id, [path] if path else [])
         return self._pages.page(
-            "restore.html", request, snapshot=snapshot, branch=branch, names=names, path=key(path), shown_path=visible(path),
-            what=in_words(changes), changes=change_rows(changes[:SHOWN_CHANGES]), more=max(0, len(changes) - SHOWN_CHANGES),
+            "restore.html", request, snapshot=snapshot, branch=branch.name, branch_id=branch.id, names=names, path=key(path),
+            shown_path=visible(path), what=in_words(changes), changes=change_rows(changes[:SHOWN_CHANGES]), more=max(0, len(changes) - SHOWN_CHANGES),
         )  # fmt: skip
 
     def restore(self, request: Request) -> Response:
-        """Restore what the page showed."""
-        ref, branch = _field(request, "ref"), _field(request, "branch")
+        """Restore what the page showed, in the branch that it showed: another branch may have the name by now."""
+        ref, branch_id, branch = _field(request, "ref"), _field(request, "id"), _field(request, "branch")
         path = normalize(path_of(_field(request, "path")))
         with self._overlay.client() as client:
-            message = client.restore(ref, branch, [path] if path else [])
+            try:
+                message = client.restore(ref, branch_id, [path] if path else [])
+            except NotFoundError as exc:
+                raise not_found("branch or snapshot", branch, "it went after the page was made; nothing was restored") from exc
         self._pages.said.append(f"{message[:1].upper()}{message[1:]}." if message else f"{branch} was restored.")
         return RedirectResponse(f"/compare?a=&b={key(branch)}", 303)
 

@@ -249,7 +249,7 @@ def test_snapshot_is_restored_after_a_look_and_undone(writing: Visitor, mounted:
     page = writing.get("/restore?ref=good").text
     assert "1 change (1 modified)" in page
     assert "app.py" in page
-    form = {"csrf": writing.csrf("/restore?ref=good"), "ref": "good", "branch": "agent-3", "path": ""}
+    form = writing.form("/restore?ref=good")
     assert writing.post("/restore", form).headers["location"] == "/compare?a=&b=agent-3"
     assert app.read_text() == "def three():\n    return 1\n"
     assert 'role="status"' in writing.get("/").text
@@ -266,8 +266,7 @@ def test_one_file_of_any_name_is_restored(writing: Visitor, mounted: Mounted) ->
     page = "/restore?ref=good&branch=agent-3&path=stray-%FF"
     text = writing.get(page).text
     assert "Restore stray-\\xff to good?" in text
-    path = text.split('name="path" value="')[1].split('"')[0]
-    writing.post("/restore", {"csrf": writing.csrf(page), "ref": "good", "branch": "agent-3", "path": path})
+    writing.post("/restore", writing.form(page))
     with open(stray) as file:
         assert file.read() == "z"
     assert app.read_text() == "def four():\n    return 1\n"
@@ -297,6 +296,18 @@ def test_page_that_was_left_open_changes_only_what_it_showed(writing: Visitor, m
     refused = writing.post("/discard", of_first)
     assert (refused.status, "there is no branch named &#39;first&#39;" in refused.text) == (404, True)
     assert "nothing was discarded" in refused.text
+    mounted.cli("snapshot create", "-b", "second", "seen")
+    (mounted.subtree("second") / "later").write_text("later\n")
+    to_restore = writing.form("/restore?ref=seen")
+    mounted.cli("branch rename", "second", "third")
+    mounted.cli("branch create", "second", "--from", "agent-7")
+    (mounted.subtree("second") / "other").write_text("other\n")
+    assert writing.post("/restore", to_restore).status == 303
+    assert (mounted.subtree("second") / "other").exists()
+    assert not (mounted.subtree("third") / "later").exists()
+    mounted.cli("discard", "third")
+    refused = writing.post("/restore", to_restore)
+    assert (refused.status, "nothing was restored" in refused.text) == (404, True)
     mounted.cli("discard", "second")
     refused = writing.post("/undo", to_undo)
     assert (refused.status, "the last is the discard of second" in refused.text) == (409, True)
