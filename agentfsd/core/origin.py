@@ -152,11 +152,11 @@ def carry(source: Tree, tree: Tree, path: bytes, base: Tree | None = None) -> bo
                 origin_rows.put(tree.store, mine._replace(since_ns=row.since_ns))
         return True
     with tree.store.transaction() as tx:
-        base = _take_base(tx, tree, row.base) if row.base else 0
+        kept = _take_base(tx, tree, row.base) if row.base else 0
         if mine is not None:
             _drop_base(tree, mine)
-        origin_rows.put(tree.store, row._replace(dir=directory.id, layer=tree.head, base=base))
-    return bool(base) and identity_of(row) == now
+        origin_rows.put(tree.store, row._replace(dir=directory.id, layer=tree.head, base=kept))
+    return bool(kept) and identity_of(row) == now
 
 
 def _holds(tree: Tree, path: bytes, later: Inode | None) -> bool:

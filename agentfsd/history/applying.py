@@ -69,7 +69,8 @@ def apply(
     for done, step in enumerate(coming):
         assert step.source is not None
         transplant.make_way(step.path, step.source)
-        is_carried = origin.carry(theirs, tree, step.path, base)  # first: take() need not keep what the lower has there once more
+        # first, as take() need not keep what the lower has there once more
+        is_carried = step.knows_lower or origin.carry(theirs, tree, step.path, base)
         transplant.take(step.path, step.source, content=step.content, look=step.look)
         if not is_carried:
             origin.carry(theirs, tree, step.path, base)

@@ -10,7 +10,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import invalid
-from agentfsd.history import picked
+from agentfsd.history import kept_bases, picked
 from agentfsd.history.applying import Author, apply, refresh_indexes, until_taken
 from agentfsd.history.leaving import Leaving
 from agentfsd.history.listed_changes import ListedChanges, list_changes
@@ -266,7 +266,8 @@ def _has_moved_refs(
 def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[int, int, str], None, bool]:
     """Return whether a fast-forward to *theirs* would differ from a merge of the two.
 
-    That is so if a fast-forward would restore old content of the lower in files that nobody changed, hide what the lower has got
+    That is so if a fast-forward would restore old content of the lower in files that nobody changed, or beside lines that
+    *theirs* changed, hide what the lower has got
     in a directory that *theirs* made, or refs that the lower has got, or take over the checked-out branch or an unfinished git
     operation of *theirs*.
     """
@@ -274,7 +275,7 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
     for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, unseen=unseen):
         if pair is not None and git_database_paths.is_of_one_checkout(pair.path):
             return True
-        if unseen or (pair is not None and (pair.unseen or tree_diff.only_lower_moved(pair))):
+        if unseen or (pair is not None and (pair.unseen or tree_diff.only_lower_moved(pair) or kept_bases.find(pair))):
             return True
         if pair is not None and _is_moved_ref(theirs, pair):
             return True

@@ -17,8 +17,9 @@ from agentfsd.core.transplant import attributes_of
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.core.whole_contents import content_of
-from agentfsd.history import renames, text_merge
+from agentfsd.history import kept_bases, renames, text_merge
 from agentfsd.history.git_file_rules import git_favor, is_in_git
+from agentfsd.history.kept_bases import KeptBase
 from agentfsd.history.merge_records import LeftOpen, MergeDecision, MergeOutcome, PathConflict, Rules, Step
 from agentfsd.history.objects import Objects
 from agentfsd.history.paths import shown
@@ -49,6 +50,7 @@ class PathMerger:
         self._their_moves: dict[bytes, bytes] = {}
         self._old_names: dict[bytes, list[bytes]] = {}  # of paths that the other side changed, by new name
         self._decided: set[bytes] = set()
+        self._kept: dict[bytes, KeptBase] = {}  # of files of theirs: what they were made from, if the lower has changed since
         self._places: dict[bytes, tuple[bytes, bytes, bytes]] = {}  # of renamed files: in the base, ours and theirs
         self.file_rules: dict[bytes, FileRule] = {}
         self.outcome = MergeOutcome()
@@ -80,7 +82,11 @@ class PathMerger:
     # -- renames
 
     def read(self) -> Generator[tuple[int, int, str], None, None]:
-        """Find renames, if the other side changed or removed any file that is gone."""
+        """Find what the lower has changed, and renames if the other side changed or removed any file that is gone."""
+        for done, (path, pair) in enumerate(self._theirs.items() if not self._rules.leave else ()):
+            if (kept := kept_bases.find(pair)) is not None:
+                self._kept[path] = kept
+            yield done, len(self._theirs), "changes"
         for changes, other, moves in ((self._ours, self._theirs, self._our_moves), (self._theirs, self._ours, self._their_moves)):
             if not any(_went(pair) and pair.path in other for pair in changes.values()):
                 continue
@@ -99,7 +105,8 @@ class PathMerger:
     def both_changed(self) -> list[bytes]:
         """Return the paths at which lines of both sides may be merged."""
         moved = [*self._our_moves.values(), *self._their_moves.values()]
-        return [*(path for path, pair in self._theirs.items() if path in self._ours and not _is_dir(pair.new)), *moved]
+        theirs = (path for path, pair in self._theirs.items() if path in self._ours and not _is_dir(pair.new))
+        return [*dict.fromkeys([*theirs, *self._kept]), *moved]
 
     # -- one path
 
@@ -120,6 +127,8 @@ class PathMerger:
             self.outcome.conflicts.append(PathConflict(path, "type", message))
         elif ours is not None and (moved_by_us or moved_by_them):
             self._decide_moved(path, ours, theirs, moved_by_us, moved_by_them)
+        elif ours is None and path in self._kept and theirs.old is not None and theirs.new is not None:
+            self._decide_both(path, theirs.old, theirs.old, theirs.new)
         elif ours is None:
             self._take(path, theirs)
         elif theirs.new is None or ours.new is None:
@@ -167,9 +176,9 @@ class PathMerger:
         """Decide about a file that both sides have and at least one has changed. The result goes to *at*."""
         if stat.S_IFMT(ours.mode) != stat.S_IFMT(theirs.mode):
             self._conflict(at, "type", "another kind of file on each side", Step(at, theirs))
-        elif tree_diff.same_content(ours, theirs) or (base is not None and _unchanged(base, theirs)):
+        elif tree_diff.same_content(ours, theirs) or (base is not None and at not in self._kept and _unchanged(base, theirs)):
             self._merge_look(at, base, ours, theirs, source=ours)
-        elif base is not None and _unchanged(base, ours):
+        elif base is not None and at not in self._kept and _unchanged(base, ours):
             self._merge_look(at, base, ours, theirs, source=theirs)
         elif ours.is_file:
             content = self._merge_text(at, base, ours, theirs)
@@ -202,7 +211,7 @@ class PathMerger:
             self._note_decision(path, "attributes")
         if source is not ours or content is not None or chosen != {name: getattr(our_attributes, name) for name in chosen}:
             times = attributes_of(source) if content is None else our_attributes._replace(mtime_ns=time.time_ns())
-            self.outcome.steps.append(Step(path, source, content, times._replace(**chosen)))
+            self.outcome.steps.append(Step(path, source, content, times._replace(**chosen), path in self._kept))
 
     # -- renames on one side or both
 
@@ -300,13 +309,14 @@ class PathMerger:
         was, here, there = (
             content_of(inode) if inode is not None and _is_text_size(inode) else None for inode in (base, ours, theirs)
         )
+        was = self._kept[path].read() if path in self._kept else was
         binary = here is None or there is None or not text_merge.is_text(was, here, there)
         if binary or self._rules.whole_files:
-            self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, theirs))
+            self._conflict(path, "binary" if binary else "content", "changed on both sides", self._whole(path, theirs))
             return None
         rule = self.file_rules.get(path, BY_LINES)
         if rule.way == "whole":
-            self._conflict(path, rule.kind, rule.message, Step(path, theirs))
+            self._conflict(path, rule.kind, rule.message, self._whole(path, theirs))
             return None
         sides, favor = (was, here, there), self._rules.favor or git_favor(path)
         merged = text_merge.merge_lines(self._objects, sides, "union" if rule.way == "union" else "")
@@ -325,10 +335,13 @@ class PathMerger:
             return text_merge.merge_with_markers(self._objects, sides, self._names)
         if merged is None:
             excerpt = text_merge.first_clash(self._objects, sides)
-            self._conflict(path, kind, message, Step(path, theirs), excerpt=excerpt)
+            self._conflict(path, kind, message, self._whole(path, theirs), excerpt=excerpt)
         else:
             self._note_decision(path, kind)
         return merged
+
+    def _whole(self, path: bytes, theirs: Inode) -> Step:
+        return Step(path, theirs, knows_lower=path in self._kept)
 
 
 def _is_text_size(inode: Inode) -> bool:

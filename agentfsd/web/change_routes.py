@@ -61,7 +61,8 @@ class ChangeRoutes:
             changes = client.diff(snapshot.id, branch.id, [path] if path else [])
         return self._pages.page(
             "restore.html", request, snapshot=snapshot, branch=branch.name, branch_id=branch.id, names=names, path=key(path),
-            shown_path=visible(path), what=in_words(changes), changes=change_rows(changes[:SHOWN_CHANGES]), more=max(0, len(changes) - SHOWN_CHANGES),
+            shown_path=visible(path), what=in_words(changes), changes=change_rows(changes[:SHOWN_CHANGES]),
+            more=max(0, len(changes) - SHOWN_CHANGES),
         )  # fmt: skip
 
     def restore(self, request: Request) -> Response:

@@ -75,8 +75,7 @@ def test_two_branches_take_turns(project: Mounted) -> None:
         project.run("fix", "sed", "-i", f"s/^{number}$/fix/", "text", view="pid")
         project.run("other", "sed", "-i", f"s/^{number + 3}$/other/", "text", view="pid")
         merge(project)
-        if number > 2:  # the first time, other is from before this commit
-            assert commit(project).returncode == 0
+        assert commit(project).returncode == 0
         merge(project, "other")
         assert commit(project).returncode == 0
     wanted = changed(l2="fix", l5="other", l7="fix", l10="other", l12="fix", l15="other")
@@ -110,15 +109,38 @@ def test_what_a_person_wrote_after_the_merge_is_not_overwritten(project: Mounted
 
 
 @pytest.mark.parametrize("main_too", [False, True])
-def test_a_branch_from_before_what_a_person_wrote_does_not_overwrite_it(project: Mounted, main_too: bool) -> None:
+def test_what_a_person_wrote_after_a_branch_was_made_is_merged_with_it(project: Mounted, main_too: bool) -> None:
     project.run("fix", "sed", "-i", "s/^5$/five/", "text", view="pid")
     write(project.lower / "text", changed(l15="person"))
     time.sleep(1.2)
     if main_too:
         project.run("main", "sed", "-i", "s/^9$/nine/", "text", view="pid")
     merge(project)
-    assert commit(project).returncode == 1
-    assert (project.lower / "text").read_text().split() == changed(l15="person")
-    assert commit(project, "--merge").returncode == 0
     more = {"l9": "nine"} if main_too else {}
-    assert (project.lower / "text").read_text().split() == changed(l5="five", l15="person", **more)
+    wanted = changed(l5="five", l15="person", **more)
+    assert (project.subtree("main") / "text").read_text().split() == wanted
+    assert commit(project).returncode == 0
+    assert (project.lower / "text").read_text().split() == wanted
+    assert project.fsck() == []
+
+
+@pytest.mark.parametrize("favor", ["ours", "theirs"])
+def test_lines_that_a_person_and_a_branch_changed_are_a_conflict_of_the_merge(project: Mounted, favor: str) -> None:
+    project.run("fix", "sed", "-i", "s/^5$/five/", "text", view="pid")
+    write(project.lower / "text", changed(l5="person", l15="person"))
+    time.sleep(1.2)
+    refused = project.cli("merge", "fix", "main", check=False)
+    assert (refused.returncode, "content" in refused.stdout) == (1, True)
+    project.cli("merge", "fix", "main", f"--{favor}")
+    assert commit(project).returncode == 0
+    wanted = changed(l5="person" if favor == "ours" else "five", l15="person")
+    assert (project.lower / "text").read_text().split() == wanted
+
+
+def test_ten_agents_of_one_moment_are_merged_and_committed_one_by_one(project: Mounted) -> None:
+    for number in range(1, 20, 2):
+        project.run(f"agent-{number}", "sed", "-i", f"s/^{number}$/agent/", "text", new=True, view="pid")
+    for number in range(1, 20, 2):
+        merge(project, f"agent-{number}")
+        assert commit(project).returncode == 0
+    assert (project.lower / "text").read_text().split() == ["agent" if int(line) % 2 else line for line in LINES]

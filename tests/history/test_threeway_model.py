@@ -2,14 +2,17 @@
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from agentfsd.core import directory_entries
 from agentfsd.core.tree import Tree, join
 from agentfsd.history.commit import Rule
+from agentfsd.lower import host_lower
 from tests.history.replay import run
 from tests.history.test_commit_model import overlay
 from tests.history.trees import commit_lower, remove
@@ -27,6 +30,15 @@ Step = tuple[str, str, bytes]
 STEPS = st.lists(
     st.tuples(st.sampled_from(WHO), st.sampled_from(["write", "remove", "snapshot"]), st.sampled_from(PLACES)), max_size=10
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def at_once() -> Iterator[None]:
+    """A directory of the lower that was replaced is noticed at once, not within a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host_lower, "CACHE_S", 0.001)
+        yield
+
 
 Files = dict[bytes, bytes]
 RULES: tuple[Rule, ...] = ("refuse", "force")
@@ -50,7 +62,10 @@ class Side:
 
     def put(self, path: bytes, data: bytes | None, lower: Files) -> None:
         before = self.changed[path][0] if path in self.changed else self.shows(lower).get(path)
-        self.changed[path] = before, data
+        if data is None and before is None and path not in lower:
+            self.changed.pop(path, None)  # it made the file itself, and nobody else has one there
+        else:
+            self.changed[path] = before, data
 
 
 def parents(path: bytes) -> list[bytes]:

@@ -1,0 +1,40 @@
+"""Finds what a file of a branch was made from if the lower has changed since. The base of a merge shows the lower as it is now.
+
+The content that the lower had then is kept with its record: see core/origin.py.
+"""
+
+from agentfsd.core import origin
+from agentfsd.core.tree import Tree
+from agentfsd.core.tree_diff import EntryPair
+from agentfsd.metadata import origin_rows
+
+
+class KeptBase:
+    """The content of a file of the lower, as a branch has changed it first. *number*: of its object."""
+
+    def __init__(self, tree: Tree, number: int) -> None:
+        self._tree, self._number = tree, number
+
+    def read(self) -> bytes:
+        """Return the content: at most origin.BASE_BYTES bytes."""
+        file = self._tree.backstore.open(self._number)
+        try:
+            return file.pread(origin.BASE_BYTES, 0)
+        finally:
+            file.close()
+
+
+def find(pair: EntryPair) -> KeptBase | None:
+    """Return what the new file of *pair* was made from, if the old one shows what the lower has become since.
+
+    None if the lower is as it was, or its content is not kept: the file was large or empty.
+    """
+    old, new, within = pair.old, pair.new, pair.within
+    if old is None or new is None or within is None or not (old.is_file and new.is_file):
+        return None
+    if old.has_own_data or not new.has_own_data or not within.id:
+        return None
+    row = origin_rows.find(within.tree.store, within.id, pair.path.rpartition(b"/")[2], within.tree.chain)
+    if row is None or not row.base or origin.identity_of(row) == old.lower:
+        return None
+    return KeptBase(within.tree, row.base)
