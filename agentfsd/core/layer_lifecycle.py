@@ -33,6 +33,8 @@ class Layers:
     def seal(self, tx: Transaction, origin: BranchRow | SnapshotRow, *, readers_follow: bool = True) -> int:
         """Seal the state of a ref. A branch gets a new head above the sealed layer, unless its head is empty already.
 
+        A head into which layers were merged is not empty: it tells what the branch has in common with others.
+
         Args:
             tx: The open transaction.
             origin: The row of the branch or snapshot.
@@ -45,7 +47,7 @@ class Layers:
         if isinstance(origin, SnapshotRow):
             return origin.layer
         state, head = self._state, origin.head
-        if layer_rows.is_empty(state.store, head):
+        if layer_rows.is_empty(state.store, head) and not layer_rows.has_merges(state.store, head):
             return layer_rows.parents(state.store)[head]
         new_head = layer_rows.new_layer(state.store, head)
         layer_rows.set_head(state.store, origin.id, new_head)
@@ -120,6 +122,12 @@ class Layers:
         """
         parents, merges = layer_rows.parents(self._state.store), layer_rows.merges(self._state.store)
         return max(_ancestors(ours, parents, merges) & _ancestors([theirs], parents, merges), default=0)
+
+    def in_others(self, branch_id: str) -> set[int]:
+        """Return the layers that another branch, or any snapshot, has in its chain or has merged."""
+        heads = [branch.head for branch in self._state.branches.values() if branch.id != branch_id]
+        heads += [snapshot.layer for snapshot in self._state.snapshots.values()]
+        return _ancestors(heads, layer_rows.parents(self._state.store), layer_rows.merges(self._state.store))
 
     def snapshots_along(self, head: int, *branch_ids: str) -> list[SnapshotRow]:
         """Return the snapshots along the chain of *head*, newest first.

@@ -254,14 +254,15 @@ class Branches:
         """Make a branch show the lower as it is, after a commit has written all its changes there.
 
         Branches that were made from it before still merge with the right base: the new head counts the branch's old layers as
-        merged.
+        merged: the newest, and the newest that others have, too, as the commit alone may keep the newest.
         """
         store = self._state.store
         with store.transaction() as tx:
             old, merges = layer_rows.chain(store, self._state.branches[branch_id].head), layer_rows.merges(store)
             self._replace_head(tx, branch_id, 0)
-            known = layer_rows.parents(store)
-            included = {other for layer in old for other in merges.get(layer, ())} | {next((at for at in old if at in known), 0)}
+            known, in_others = layer_rows.parents(store), self._layers.in_others(branch_id)
+            included = {other for layer in old for other in merges.get(layer, ())}
+            included |= {next((at for at in old if at in layers), 0) for layers in (known, in_others)}
             if included := included & known.keys():
                 layer = layer_rows.new_layer(store, 0)
                 for other in included:

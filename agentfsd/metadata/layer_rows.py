@@ -174,6 +174,11 @@ def merges(store: Store) -> dict[int, list[int]]:
     return sources
 
 
+def has_merges(store: Store, layer: int) -> bool:
+    """Return whether layers of other branches were merged into a layer."""
+    return store.db.execute("SELECT 1 FROM merged WHERE layer = ? LIMIT 1", (layer,)).fetchone() is not None
+
+
 def put_merge(store: Store, layer: int, other: int) -> None:
     store.db.execute("INSERT OR IGNORE INTO merged (layer, other) VALUES (?, ?)", (layer, other))
 
