@@ -6,8 +6,10 @@ import msgspec
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
+from agentfs_client.errors import AgentFSError
 from agentfsd.cli.output import run_lines
 
+_IS_TARGET, _UNKNOWN = -1, -2
 HEADERS = ("branch", "changes", "added", "removed", "last command", "status", "took", "conflicts")
 
 
@@ -17,7 +19,8 @@ class ComparedBranch(msgspec.Struct, frozen=True):
     Attributes:
         changed: Its changes since it was made.
         added: Lines added by those; likewise ``removed``.
-        conflicts: The paths at which merging it into the target would conflict; -1: it is the target.
+        conflicts: The paths at which merging it into the target would conflict; -1: it is the target; -2: not known, as one of
+            the two has a merge to finish.
         run: The command that was run last in it.
         notes: Its open notes.
     """
@@ -40,7 +43,7 @@ def cells(row: ComparedBranch) -> tuple[str, ...]:
     """Return a row of the table, as HEADERS names its columns."""
     run = row.run
     ended = (run_lines.shortened(run.command), run_lines.status(run), run_lines.took(run)) if run is not None else ("", "", "")
-    conflicts = "" if row.conflicts < 0 else str(row.conflicts or "none")
+    conflicts = {_IS_TARGET: "", _UNKNOWN: "?", 0: "none"}.get(row.conflicts, str(row.conflicts))
     return (row.branch, str(row.changed), f"+{row.added}", f"-{row.removed}", *ended, conflicts)
 
 
@@ -52,8 +55,13 @@ def lines_of(daemon: ControlClient, branch: str) -> tuple[int, int]:
 
 def _compared(daemon: ControlClient, branch: wire.Branch, target: wire.Branch) -> ComparedBranch:
     added, removed = lines_of(daemon, branch.id)
-    conflicts = -1
+    conflicts = _IS_TARGET
     if branch.id != target.id:
-        conflicts = len(daemon.merge([branch.id], target.id, dry_run=True, hooks=True).conflicts)
+        try:
+            conflicts = len(daemon.merge([branch.id], target.id, dry_run=True, hooks=True).conflicts)
+        except AgentFSError as exc:
+            if exc.code != "merge-unfinished":
+                raise
+            conflicts = _UNKNOWN
     runs = daemon.list_runs(branch.id, last_only=True)
     return ComparedBranch(branch.name, branch.changed, added, removed, conflicts, runs[-1] if runs else None, branch.notes)

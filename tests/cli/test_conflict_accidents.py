@@ -30,6 +30,13 @@ def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
     return found
 
 
+def test_branches_can_be_compared_while_a_merge_is_unfinished(project: Mounted) -> None:
+    assert [line.split()[-1] for line in project.cli("compare").stdout.splitlines() if line.startswith("fix ")] == ["?"]
+    assert {row["branch"]: row["conflicts"] for row in project.json("compare")} == {"fix": -2, "main": -1}
+    project.cli("merge", "--abort", "main")
+    assert {row["branch"]: row["conflicts"] for row in project.json("compare")} == {"fix": 3, "main": -1}
+
+
 def long_name() -> str:
     return "n" * 251 + ".txt"
 

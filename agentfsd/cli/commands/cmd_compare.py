@@ -20,7 +20,8 @@ def compare(branches: tuple[str, ...], into: str, named: str | None, as_json: bo
     """Compare branches: changes, last command, conflicts.
 
     Each row has what a branch changed since it was made, the command that `agentfsd run` ran last in it and how that ended, and
-    at how many paths merging it into main would conflict. Without BRANCH, it compares all branches that have changes.
+    at how many paths merging it into main would conflict: ? while one of the two has a merge to finish. Without BRANCH, it
+    compares all branches that have changes.
 
     \b
     Example:

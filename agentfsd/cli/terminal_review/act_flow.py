@@ -79,7 +79,7 @@ class ActFlow:
             return
         self._finished(act)
         lines = [*outcome.said[1:], *([outcome.next] if outcome.next else [])]
-        if act.way == "conflicts" and outcome.next and self._settling is not None:  # some were left
+        if act.way == "leave" and outcome.next and self._settling is not None:  # some were left
             self._settle(act, outcome.said[0], lines)
         else:
             self._app.tell(outcome.said[0], lines)

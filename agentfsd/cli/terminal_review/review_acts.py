@@ -20,7 +20,7 @@ from agentfsd.review.hunks import Picks
 from agentfsd.web.review_outcome import Outcome, committed, merged, taken_back
 
 Verb = Literal["commit", "merge", "take back", "discard", "undo"]
-_SIDES: dict[str, Literal["", "ours", "theirs"]] = {"": "", "ours": "ours", "theirs": "theirs", "conflicts": ""}
+_SIDES: dict[str, Literal["", "ours", "theirs"]] = {"": "", "ours": "ours", "theirs": "theirs", "leave": ""}
 _NOT_LEFT = {
     "repository",
     "locked",
@@ -42,7 +42,7 @@ class Act:
         selection: What of it; None where that has no meaning.
         stamp: What ReviewedBranch.stamp was when it was seen.
         into: The name of a merge's target, and ``into_id``: its id.
-        way: What decides conflicts: "", merge or force for a commit; "", ours, theirs or conflicts (leave them) for a merge.
+        way: What decides conflicts: "", merge or force for a commit; "", ours, theirs or leave for a merge.
         hooks: Also take files that the person's own programs would run.
         entry: What an undo takes back.
     """
@@ -135,7 +135,7 @@ def _done(daemon: ControlClient, branch: wire.Branch, act: Act, picks: Picks, *,
     if act.verb == "merge":
         result = daemon.merge(
             [branch.id], act.into_id, favor=_SIDES[act.way], dry_run=is_dry, paths=picks.paths, picked=picks.files,
-            hooks=act.hooks, conflicts=act.way == "conflicts",
+            hooks=act.hooks, conflicts=act.way == "leave",
         )  # fmt: skip
         return _merge_outcome(result, branch, act, picks, is_dry=is_dry)
     if act.verb == "take back":
@@ -155,14 +155,12 @@ def _to_next(outcome: Outcome, act: Act) -> Outcome:
 
 def _merge_outcome(result: wire.MergeReply, branch: wire.Branch, act: Act, picks: Picks, *, is_dry: bool) -> Outcome:
     outcome = merged(result, branch.name, is_dry=is_dry, way=act.way)
-    into = printable(result.into)
-    if result.conflicts and not picks.paths and {each.kind for each in result.conflicts} - _NOT_LEFT:
-        return msgspec.structs.replace(outcome, ways=[("way", "conflicts", f"Leave them in {into}"), *outcome.ways])
-    if result.undecided:
-        count = plural(len(result.undecided), "conflict")
-        said = f"{count} would be left in {into}, to be settled there." if is_dry else f"{count} left in {into}."
-        following = "" if is_dry else f"Settle them: `x` on {into}. Until then it can be neither committed nor merged."
-        return msgspec.structs.replace(outcome, said=[*outcome.said, said], next=following)
+    if result.conflicts and (picks.paths or not {each.kind for each in result.conflicts} - _NOT_LEFT):
+        return msgspec.structs.replace(outcome, ways=[way for way in outcome.ways if way[1] != "leave"])
+    if result.undecided and not is_dry:
+        into = printable(result.into)
+        following = f"Settle them: `x` on {into}. Until then it can be neither committed nor merged."
+        return msgspec.structs.replace(outcome, next=following)
     return outcome
 
 
