@@ -120,32 +120,32 @@ def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
     origin_rows.put(tree.store, OriginRow(directory.id, name, tree.head, *now, time.time_ns(), base))
 
 
-def carry(source: Tree, tree: Tree, path: bytes, base: Tree | None = None) -> bool:
+def carry(source: Tree, tree: Tree, path: bytes, *, gone: OriginRow | None = None) -> bool:
     """Copy the record of *path* from *source*, after *tree* has taken the path over from there, or before it does.
 
     *tree* then compares the lower with what it had when *source* changed the path. A record that *tree* made of an older state of
-    the lower stays. Nothing is copied if *source* changed what *base*, the state from which both started, holds itself at *path*:
-    *tree* has seen what the lower has become since, and was merged with it.
+    the lower stays. *gone*: the record, if *source* has no such directory any more.
 
     Returns:
         Whether a second call, after *tree* has taken the path over, would change nothing.
     """
     parent, _, name = path.rpartition(b"/")
     try:
-        directory, like = tree.walk(parent), source.walk(parent)
+        directory = tree.walk(parent)
+        like = source.walk(parent) if gone is None else None
     except (FileNotFoundError, NotADirectoryError):
         return False
-    if not (path and directory.id and like.id and directory.lower_path is not None and directory.lower_path == like.lower_path):
+    if not path or not directory.id or directory.lower_path is None:
         return False
-    row = _row_of(source, like, name)
+    if like is not None and not (like.id and directory.lower_path == like.lower_path):
+        return False
+    row = _row_of(source, like, name) if like is not None else gone
     if row is None:
         return True
     mine = origin_rows.find(tree.store, directory.id, name, tree.chain)
     now = now_in_lower(tree, join(directory.lower_path, name))
     if mine is not None and identity_of(mine) != now:
         return False
-    if identity_of(row) != now and base is not None and _holds(base, path, source.find(like, name)):
-        return True
     if mine is not None and identity_of(row) == now:
         if mine.layer == tree.head and row.since_ns < mine.since_ns:
             with tree.store.transaction():
@@ -157,20 +157,6 @@ def carry(source: Tree, tree: Tree, path: bytes, base: Tree | None = None) -> bo
             _drop_base(tree, mine)
         origin_rows.put(tree.store, row._replace(dir=directory.id, layer=tree.head, base=kept))
     return bool(kept) and identity_of(row) == now
-
-
-def _holds(tree: Tree, path: bytes, later: Inode | None) -> bool:
-    """Return whether *tree* holds itself at *path* what *later* was made from, or has removed it: it is not the lower's."""
-    parent, _, name = path.rpartition(b"/")
-    try:
-        directory = tree.walk(parent)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    child = tree.entries(directory).get(name) if directory.is_dir else None
-    if child is None or is_whiteout(child):
-        return child is not None
-    inode = tree.inode(child, directory, name)
-    return not inode.is_file or inode.has_own_data or (later is not None and not later.has_own_data)
 
 
 def _row_of(tree: Tree, directory: Inode, name: bytes) -> OriginRow | None:

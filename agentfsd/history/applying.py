@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from agentfsd.core import checked_out_refs, origin
+from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree, join
 from agentfsd.domain_errors import Refusal
+from agentfsd.history.known_lower import KnownLower
 from agentfsd.history.merge_records import MergeOutcome
+from agentfsd.metadata.rows import OriginRow
+from agentfsd.repositories import reading
 from agentfsd.repositories.index_times import refreshed
 from agentfsd.repositories.work_trees import work_tree_in
 
@@ -56,32 +60,41 @@ def _at_once(steps: Generator[tuple[int, int, str], None, _T]) -> Generator[tupl
 
 
 def apply(
-    tree: Tree, theirs: Tree, outcome: MergeOutcome, base: Tree | None = None
+    tree: Tree, theirs: Tree, outcome: MergeOutcome, known: KnownLower | None = None
 ) -> Generator[tuple[int, int, str], None, None]:
     """Apply the steps: first those that add or change, then those that remove, since a directory is removed when it is empty.
 
-    *base*: the state from which *tree* and *theirs* started, for a merge of the two.
+    *known*: what a merge of the two has seen of the lower.
     """
     transplant = Transplant(tree)
     coming = sorted((step for step in outcome.steps if step.source is not None), key=lambda step: step.path)
-    going = sorted((step.path for step in outcome.steps if step.source is None), reverse=True)
-    total = len(coming) + len(going)
+    going = sorted((step for step in outcome.steps if step.source is None), key=lambda step: step.path, reverse=True)
+    total, seen = len(coming) + len(going), SeenNames(theirs)
     for done, step in enumerate(coming):
         assert step.source is not None
         transplant.make_way(step.path, step.source)
         # first, as take() need not keep what the lower has there once more
-        is_carried = step.knows_lower or origin.carry(theirs, tree, step.path, base)
+        knows = known is not None and known.at(tree, step)
+        is_carried = knows or origin.carry(theirs, tree, step.path)
         transplant.take(step.path, step.source, content=step.content, look=step.look)
-        if not is_carried:
-            origin.carry(theirs, tree, step.path, base)
+        if not is_carried or (knows and known is not None and not known.is_unchanged(tree, step.path)):
+            origin.carry(theirs, tree, step.path)
         parent, _, name = step.path.rpartition(b"/")
         if name == b"index" and parent:
             checked_out_refs.keep(tree, tree.walk(parent))
         yield done, total, "applying"
-    for done, path in enumerate(going, len(coming)):
-        transplant.remove(path, only_empty=True)
-        origin.carry(theirs, tree, path, base)
+    for done, step in enumerate(going, len(coming)):
+        knows = known is not None and known.at(tree, step)
+        transplant.remove(step.path, only_empty=True)
+        if not knows or known is None or not known.is_unchanged(tree, step.path):
+            origin.carry(theirs, tree, step.path, gone=_gone(theirs, seen, step.path))
         yield done, total, "applying"
+
+
+def _gone(theirs: Tree, seen: SeenNames, path: bytes) -> OriginRow | None:
+    """Return the record of a path in a directory that *theirs* has removed or renamed; None if it is still there."""
+    parent = path.rpartition(b"/")[0]
+    return seen.row(path) if parent and not reading.has(theirs, parent) else None
 
 
 def refresh_indexes(tree: Tree, outcome: MergeOutcome) -> Generator[tuple[int, int, str], None, None]:

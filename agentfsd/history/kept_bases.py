@@ -4,7 +4,7 @@ The content that the lower had then is kept with its record: see core/origin.py.
 """
 
 from agentfsd.core import origin
-from agentfsd.core.tree import Tree
+from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.metadata import origin_rows
 
@@ -27,14 +27,18 @@ class KeptBase:
 def find(pair: EntryPair) -> KeptBase | None:
     """Return what the new file of *pair* was made from, if the old one shows what the lower has become since.
 
-    None if the lower is as it was, or its content is not kept: the file was large or empty.
+    None if the lower is as it was, or its content is not kept: the file was large or empty; or if the file has other names, or
+    lies in a directory that was renamed.
     """
     old, new, within = pair.old, pair.new, pair.within
     if old is None or new is None or within is None or not (old.is_file and new.is_file):
         return None
     if old.has_own_data or not new.has_own_data or not within.id:
         return None
-    row = origin_rows.find(within.tree.store, within.id, pair.path.rpartition(b"/")[2], within.tree.chain)
+    name = pair.path.rpartition(b"/")[2]
+    if within.lower_path is None or join(within.lower_path, name) != old.lower_path or new.nlink > 1 or new.linked:
+        return None
+    row = origin_rows.find(within.tree.store, within.id, name, within.tree.chain)
     if row is None or not row.base or origin.identity_of(row) == old.lower:
         return None
     return KeptBase(within.tree, row.base)

@@ -10,8 +10,9 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import invalid
-from agentfsd.history import kept_bases, picked
+from agentfsd.history import kept_bases, known_lower, picked
 from agentfsd.history.applying import Author, apply, refresh_indexes, until_taken
+from agentfsd.history.known_lower import KnownLower
 from agentfsd.history.leaving import Leaving
 from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge import merge, moved_refs
@@ -135,7 +136,7 @@ def _attempt(
     objects: Objects,
 ) -> Generator[tuple[int, int, str], None, Merged | None]:
     """Try the merge once. Return None if the target has changed meanwhile."""
-    result, target = Merged(), overlay.refs.branch(target_id).name
+    result, target, began_ns = Merged(), overlay.refs.branch(target_id).name, known_lower.now_ns()
     with ExitStack() as held:
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
@@ -158,7 +159,7 @@ def _attempt(
             base = since.base(base_layer, now)
             changes = sources.changes(source, base.base)
             workshops.meanwhile = sources.ahead(source, base_layer, base.base, [seen, *(layer for _, layer in merged)])
-            outcome = yield from merge(workshops, overlay.parts, base, changes, rules, wanted, (target, name))
+            outcome = yield from merge(workshops, overlay.parts, base, changes, rules, wanted, (target, name), kept=not picks)
             if known and not (outcome.steps or outcome.conflicts or outcome.left):
                 workshops.forget_merge()
                 continue
@@ -170,7 +171,7 @@ def _attempt(
             before = now
             if now.read_only or outcome.left:
                 now = held.enter_context(overlay.trees.scratch(now))
-            yield from apply(now, theirs, outcome, base.base)
+            yield from apply(now, theirs, outcome, KnownLower(base.base, theirs, began_ns))
             yield from refresh_indexes(now, outcome)
             whole = not (wanted or known or rules.way == "beside")
             result.undecided += yield from leaving.add((source, name), (base.base, before, theirs), now, outcome, whole=whole)

@@ -39,9 +39,14 @@ class PathMerger:
 
     def __init__(
         self, rules: Rules, ours: dict[bytes, EntryPair], theirs: dict[bytes, EntryPair], names: tuple[str, str],
-        committed: Container[bytes] = frozenset(),
+        committed: Container[bytes] = frozenset(), *, kept: bool = True,
     ) -> None:  # fmt: skip
-        """Create a merger. *committed*: paths of files that git's merge of the histories has."""
+        """Create a merger.
+
+        *committed*: paths of files that git's merge of the histories has. *kept*: whether to merge with what the lower has become
+        since theirs was made.
+        """
+        self._looks_for_kept = kept
         self._rules, self._ours, self._theirs, self._names = rules, ours, theirs, names
         self._committed = committed
         self._objects = Objects()
@@ -83,7 +88,7 @@ class PathMerger:
 
     def read(self) -> Generator[tuple[int, int, str], None, None]:
         """Find what the lower has changed, and renames if the other side changed or removed any file that is gone."""
-        for done, (path, pair) in enumerate(self._theirs.items() if not self._rules.leave else ()):
+        for done, (path, pair) in enumerate(self._theirs.items() if self._looks_for_kept else ()):
             if (kept := kept_bases.find(pair)) is not None:
                 self._kept[path] = kept
             yield done, len(self._theirs), "changes"
@@ -178,8 +183,10 @@ class PathMerger:
             self._conflict(at, "type", "another kind of file on each side", Step(at, theirs))
         elif tree_diff.same_content(ours, theirs) or (base is not None and at not in self._kept and _unchanged(base, theirs)):
             self._merge_look(at, base, ours, theirs, source=ours)
-        elif base is not None and at not in self._kept and _unchanged(base, ours):
+        elif (base is not None and at not in self._kept and _unchanged(base, ours)) or self._is_kept(at, ours):
             self._merge_look(at, base, ours, theirs, source=theirs)
+        elif self._is_kept(at, theirs):
+            self._merge_look(at, base, ours, theirs, source=ours)
         elif ours.is_file:
             content = self._merge_text(at, base, ours, theirs)
             if content is not None:
@@ -211,7 +218,7 @@ class PathMerger:
             self._note_decision(path, "attributes")
         if source is not ours or content is not None or chosen != {name: getattr(our_attributes, name) for name in chosen}:
             times = attributes_of(source) if content is None else our_attributes._replace(mtime_ns=time.time_ns())
-            self.outcome.steps.append(Step(path, source, content, times._replace(**chosen), path in self._kept))
+            self.outcome.steps.append(Step(path, source, content, times._replace(**chosen), self._knows(path, base, theirs)))
 
     # -- renames on one side or both
 
@@ -272,6 +279,8 @@ class PathMerger:
 
     def _move(self, path: bytes, base: Inode | None, ours: Inode, theirs: Inode, new: bytes, *, by_them: bool) -> None:
         before = len(self.outcome.steps)
+        if path in self._kept:
+            self._kept[new] = self._kept[path]
         self._places[new] = (path, path if by_them else new, new if by_them or self._their_moves.get(path) == new else path)
         self._decide_both(new, base, ours, theirs)
         if by_them:
@@ -341,7 +350,16 @@ class PathMerger:
         return merged
 
     def _whole(self, path: bytes, theirs: Inode) -> Step:
-        return Step(path, theirs, knows_lower=path in self._kept)
+        return Step(path, theirs, knows_lower=self._knows(path, self._theirs[path].old if path in self._theirs else None, theirs))
+
+    def _knows(self, path: bytes, base: Inode | None, theirs: Inode) -> bool:
+        """Return whether what the lower has become is merged: its content, if nothing else of it can have changed."""
+        return path in self._kept and base is not None and _rights(base) == _rights(theirs)
+
+    def _is_kept(self, path: bytes, inode: Inode) -> bool:
+        """Return whether a file has the content from which theirs was made, although the lower has been written since."""
+        kept = self._kept.get(path)
+        return kept is not None and inode.is_file and _is_text_size(inode) and content_of(inode) == kept.read()
 
 
 def _is_text_size(inode: Inode) -> bool:
@@ -377,3 +395,8 @@ def _went(pair: EntryPair) -> bool:
 
 def _is_dir(inode: Inode | None) -> bool:
     return inode is not None and inode.is_dir
+
+
+def _rights(inode: Inode) -> tuple[object, ...]:
+    look = attributes_of(inode)
+    return look.mode, look.uid, look.gid, look.xattrs

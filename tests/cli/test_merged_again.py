@@ -61,6 +61,9 @@ def test_each_merge_is_committed_without_asking(project: Mounted, tmp_path: Path
         subprocess.run(["sh", "-ec", step], cwd=plain, check=True)
         merge(project)
         done = commit(project)
+        if in_use and done.returncode:  # where main has replaced or removed a file, it cannot tell that it knows the lower's
+            assert "drift" in done.stdout
+            done = commit(project, "--force")
         assert done.returncode == 0, (step, done.stderr)
         assert subprocess.run(["diff", "-r", "--no-dereference", str(plain), str(project.lower)], check=False).returncode == 0
     assert (project.lower / "large").exists() is (plain / "large").exists()
@@ -119,7 +122,7 @@ def test_what_a_person_wrote_after_a_branch_was_made_is_merged_with_it(project: 
     more = {"l9": "nine"} if main_too else {}
     wanted = changed(l5="five", l15="person", **more)
     assert (project.subtree("main") / "text").read_text().split() == wanted
-    assert commit(project).returncode == 0
+    assert commit(project, *["--merge"] * main_too).returncode == 0
     assert (project.lower / "text").read_text().split() == wanted
     assert project.fsck() == []
 

@@ -1,0 +1,93 @@
+"""Tells at which paths a merged branch has seen what the lower is now, so that its commit there is no drift.
+
+That is so only where the target shows the lower itself, or has changed what the lower has there now, and the source was made from
+something else that is known: from what the base of the merge holds itself, or from content that is kept (history/kept_bases.py).
+The merge has then compared the lower as it is with what the source was made from. Everywhere else the source's record of the
+lower counts, and a commit reports the drift.
+"""
+
+import time
+
+from agentfsd.core import origin
+from agentfsd.core.inode import NO_LOWER
+from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.history.merge_records import Step
+from agentfsd.metadata import origin_rows
+from agentfsd.metadata.rows import is_whiteout
+
+_COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it
+
+
+class KnownLower:
+    """What one merge knows. Make it before anything is read of the target.
+
+    Args:
+        base: The state from which both sides started.
+        theirs: The source.
+    """
+
+    def __init__(self, base: Tree, theirs: Tree, began_ns: int) -> None:
+        self._base, self._theirs, self._began_ns = base, theirs, began_ns
+        self._is_built_on_base = base.head in theirs.chain or not base.head
+
+    def at(self, tree: Tree, step: Step) -> bool:
+        """Return whether *tree*, the target before *step*, has what the lower has there, and the merge has seen that."""
+        place = _place(tree, step.path)
+        if place is None or not _has_lower(tree, *place):
+            return False
+        return (step.knows_lower or self._holds(step.path)) and self.is_unchanged(tree, step.path)
+
+    def is_unchanged(self, tree: Tree, path: bytes) -> bool:
+        """Return whether the lower at a path is older than the merge."""
+        now = origin.now_in_lower(tree, path)
+        if now == NO_LOWER:  # the directory tells when a name has come or gone
+            now = origin.now_in_lower(tree, path.rpartition(b"/")[0])
+        return now != NO_LOWER and now.ctime_ns < self._began_ns
+
+    def _holds(self, path: bytes) -> bool:
+        """Return whether the base holds itself what the source has changed at a path: it is not the lower's."""
+        place = _place(self._base, path)
+        child = self._base.entries(place[0]).get(place[1]) if place is not None else None
+        if not self._is_built_on_base or place is None or child is None:
+            return False
+        if is_whiteout(child):
+            return True
+        was, later = self._base.inode(child, *place), _find(self._theirs, path)
+        if was.is_file:
+            return was.nlink == 1 and (was.has_own_data or (later is not None and later.is_file and not later.has_own_data))
+        return not was.is_dir and was.lower_path is None
+
+
+def now_ns() -> int:
+    """Return the time from which on nothing counts as seen, in nanoseconds since the epoch."""
+    return time.clock_gettime_ns(_COARSE)
+
+
+def _place(tree: Tree, path: bytes) -> tuple[Inode, bytes] | None:
+    """Return the directory that holds a path, which shows the lower's at the same place, and the name; None if there is none."""
+    parent, _, name = path.rpartition(b"/")
+    try:
+        directory = tree.walk(parent)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    is_there = directory.is_dir and directory.lower_path is not None and join(directory.lower_path, name) == path
+    return (directory, name) if path and is_there else None
+
+
+def _has_lower(tree: Tree, directory: Inode, name: bytes) -> bool:
+    """Return whether *tree* shows the lower at a name, or has changed the file there that the lower has now."""
+    child = tree.entries(directory).get(name)
+    if child is None:
+        return True
+    row = origin_rows.find(tree.store, directory.id, name, tree.chain)
+    if is_whiteout(child) or row is None or not tree.inode(child, directory, name).has_own_data:
+        return False
+    assert directory.lower_path is not None
+    return origin.identity_of(row) == origin.now_in_lower(tree, join(directory.lower_path, name))
+
+
+def _find(tree: Tree, path: bytes) -> Inode | None:
+    try:
+        return tree.walk(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
