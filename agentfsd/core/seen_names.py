@@ -43,6 +43,11 @@ class SeenNames:
         stored = self._rows.get(path)
         return stored if stored is not None or self._is_recorded(path) else self._guess(path)
 
+    def rows(self) -> dict[bytes, OriginRow]:
+        """Return what the lower had at each path that the tree has hidden or changed, by path in the lower."""
+        self._load()
+        return self._rows
+
     def was_removed(self, path: bytes) -> bool:
         """Tell whether the tree removed or moved away the lower's *path*, which it does not show there."""
         row = self.row(path)

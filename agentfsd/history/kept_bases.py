@@ -3,8 +3,14 @@
 The content that the lower had then is kept with its record: see core/origin.py.
 """
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 from agentfsd.core import origin
-from agentfsd.core.tree import Tree, join
+from agentfsd.core.open_trees import OpenTrees
+from agentfsd.core.seen_names import SeenNames
+from agentfsd.core.transplant import Transplant
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.metadata import origin_rows
 
@@ -42,3 +48,40 @@ def find(pair: EntryPair) -> KeptBase | None:
     if row is None or not row.base or origin.identity_of(row) == old.lower:
         return None
     return KeptBase(within.tree, row.base)
+
+
+@contextmanager
+def made_from(trees: OpenTrees, branch: str) -> Iterator[Tree]:
+    """Open what a branch was made from, as a person looks at what it changed.
+
+    A file that the branch has changed is as it was then, if the lower has changed it since: what others did is no change of the
+    branch. Everything else is as trees.made_from() shows it.
+    """
+    with ExitStack() as held:
+        base = held.enter_context(trees.made_from(branch))
+        moved = _moved(base, trees.of(branch))
+        if moved:
+            made = held.enter_context(trees.scratch(base))
+            transplant = Transplant(made)
+            for path, kept in moved.items():
+                transplant.take(path, base.walk(path), content=kept.read())
+            base = made
+        yield base
+
+
+def _moved(base: Tree, tree: Tree) -> dict[bytes, KeptBase]:
+    found = dict[bytes, KeptBase]()
+    for path, row in SeenNames(tree).rows().items():
+        if not row.base or (old := _find(base, path)) is None or old.lower == origin.identity_of(row):
+            continue
+        kept = find(EntryPair(path, old, _find(tree, path), ("content",), _find(tree, path.rpartition(b"/")[0])))
+        if kept is not None:
+            found[path] = kept
+    return found
+
+
+def _find(tree: Tree, path: bytes) -> Inode | None:
+    try:
+        return tree.walk(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None

@@ -33,7 +33,6 @@ Steps = Generator[tuple[int, int, str], None, MergeOutcome]
 def merge(
     workshops: Workshops, parts: Parts, target: TargetChanges, source: SourceChanges, rules: Rules,
     wanted: tuple[bytes, ...] = (), names: tuple[str, str] = ("ours", "theirs"),
-    *, kept: bool = True,
 ) -> Steps:  # fmt: skip
     """Merge two trees, in steps that yield (done, total, what). The trees must not change meanwhile.
 
@@ -44,7 +43,6 @@ def merge(
         rules: How to merge.
         wanted: The only paths to merge; empty for all.
         names: The names of our branch and of theirs, for messages.
-        kept: Merge with what the lower has got since theirs was made. Not if a person has chosen lines of theirs.
 
     Returns:
         The steps that turn *ours* into the merged tree, and the conflicts.
@@ -64,7 +62,7 @@ def merge(
         their_changes.pop(path, None)
     _part_additions(theirs, their_changes, our_changes, ours)
     _part_additions(ours, our_changes, their_changes, None)
-    merger = PathMerger(rules, our_changes, their_changes, names, fitted.committed, kept=kept and not rules.leave)
+    merger = PathMerger(rules, our_changes, their_changes, names, fitted.committed)
     merger.outcome.steps += [Step(change.path, change.source, change.content, change.look) for change in fitted.fits]
     merger.add_settled(fitted.settled)
     for clash in fitted.clashes:

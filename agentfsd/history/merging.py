@@ -159,7 +159,7 @@ def _attempt(
             base = since.base(base_layer, now)
             changes = sources.changes(source, base.base)
             workshops.meanwhile = sources.ahead(source, base_layer, base.base, [seen, *(layer for _, layer in merged)])
-            outcome = yield from merge(workshops, overlay.parts, base, changes, rules, wanted, (target, name), kept=not picks)
+            outcome = yield from merge(workshops, overlay.parts, base, changes, rules, wanted, (target, name))
             if known and not (outcome.steps or outcome.conflicts or outcome.left):
                 workshops.forget_merge()
                 continue
@@ -209,7 +209,7 @@ class _Sources:
             trees = self._overlay.trees
             tree = self._held.enter_context(trees.frozen(source))
             if self._picks:
-                with trees.made_from(source) as old:
+                with kept_bases.made_from(trees, source) as old:
                     made = picked.contents(old, tree, self._picks)
                 tree = self._held.enter_context(picked.applied(trees, tree, made))
             self._trees[source] = tree

@@ -39,14 +39,9 @@ class PathMerger:
 
     def __init__(
         self, rules: Rules, ours: dict[bytes, EntryPair], theirs: dict[bytes, EntryPair], names: tuple[str, str],
-        committed: Container[bytes] = frozenset(), *, kept: bool = True,
+        committed: Container[bytes] = frozenset(),
     ) -> None:  # fmt: skip
-        """Create a merger.
-
-        *committed*: paths of files that git's merge of the histories has. *kept*: whether to merge with what the lower has become
-        since theirs was made.
-        """
-        self._looks_for_kept = kept
+        """Create a merger. *committed*: paths of files that git's merge of the histories has."""
         self._rules, self._ours, self._theirs, self._names = rules, ours, theirs, names
         self._committed = committed
         self._objects = Objects()
@@ -88,7 +83,7 @@ class PathMerger:
 
     def read(self) -> Generator[tuple[int, int, str], None, None]:
         """Find what the lower has changed, and renames if the other side changed or removed any file that is gone."""
-        for done, (path, pair) in enumerate(self._theirs.items() if self._looks_for_kept else ()):
+        for done, (path, pair) in enumerate(self._theirs.items() if not self._rules.leave else ()):
             if (kept := kept_bases.find(pair)) is not None:
                 self._kept[path] = kept
             yield done, len(self._theirs), "changes"

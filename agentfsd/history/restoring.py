@@ -2,13 +2,13 @@
 
 import errno
 from collections.abc import Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import NamedTuple
 
 from agentfsd.core import tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.domain_errors import Refusal
-from agentfsd.history import picked
+from agentfsd.history import kept_bases, picked
 from agentfsd.history.applying import Author, apply, until_taken
 from agentfsd.history.listed_changes import ListedChanges, list_changes
 from agentfsd.history.merge_records import MergeOutcome, Step
@@ -51,7 +51,10 @@ def _restore_attempt(
         ours = held.enter_context(trees.frozen(target_id, readers_follow=False))
         before = trees.made_from(target_id) if source is None else trees.frozen(source, readers_follow=False)
         theirs = held.enter_context(before)
-        made = picked.contents(ours, theirs, picks)
+        made = dict[bytes, picked.PickedContent]()
+        if picks:
+            with kept_bases.made_from(trees, target_id) if source is None else nullcontext(theirs) as shown_before:
+                made = picked.contents(ours, shown_before, picks)
         for path in wanted:
             if not (reading.has(ours, path) or reading.has(theirs, path)):
                 raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown(path)} in either state", "name it from the root")

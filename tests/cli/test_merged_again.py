@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import Mounted
+from tests.mounted import AGENTFSD, Mounted
 
 LINES = [str(number) for number in range(1, 21)]
 STEPS = {
@@ -147,3 +147,42 @@ def test_ten_agents_of_one_moment_are_merged_and_committed_one_by_one(project: M
         merge(project, f"agent-{number}")
         assert commit(project).returncode == 0
     assert (project.lower / "text").read_text().split() == ["agent" if int(line) % 2 else line for line in LINES]
+
+
+def own_lines(project: Mounted, branch: str) -> list[str]:
+    shown = project.cli("diff", branch, "--own", "-p").stdout.splitlines()
+    return [line for line in shown if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+
+
+def test_what_others_did_meanwhile_is_no_change_of_a_branch(project: Mounted) -> None:
+    """Three agents of one moment; two are merged and committed: the third one's changes are what it did, in diff and in hunks."""
+    for name, number in (("a", 3), ("b", 9), ("c", 15)):
+        project.run(name, "sed", "-i", f"s/^{number}$/{name}/", "text", new=True, view="pid")
+    for name in ("a", "b"):
+        merge(project, name)
+        assert commit(project).returncode == 0
+    (project.lower / "other").write_text("a person's\n")
+    time.sleep(1.2)
+    assert own_lines(project, "c") == ["-15", "+c"]
+    (row,) = [row for row in project.json("compare") if row["branch"] == "c"]
+    assert (row["added"], row["removed"], row["conflicts"]) == (1, 1, 0)
+    command = [*AGENTFSD, "merge", "-m", str(project.path), "-p", "c", "main"]
+    done = subprocess.run(command, input="y\n", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count("Merge this hunk")) == (0, 1), done.stdout + done.stderr
+    assert (project.subtree("main") / "text").read_text().split() == changed(l3="a", l9="b", l15="c")
+    assert commit(project).returncode == 0
+    assert (project.lower / "text").read_text().split() == changed(l3="a", l9="b", l15="c")
+    assert project.fsck() == []
+
+
+def test_a_hunk_is_taken_back_or_committed_beside_what_others_did(project: Mounted) -> None:
+    project.run("fix", "sed", "-i", "-e", "s/^3$/three/", "-e", "s/^15$/fifteen/", "text", view="pid")
+    write(project.lower / "text", changed(l9="person"))
+    time.sleep(1.2)
+    assert own_lines(project, "fix") == ["-3", "+three", "-15", "+fifteen"]
+    for verb, answers in (("discard", "y\nn\n"), ("commit", "y\n")):
+        command = [*AGENTFSD, verb, "-m", str(project.path), "fix", "-p", *["--merge"] * (verb == "commit")]
+        done = subprocess.run(command, input=answers, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (project.lower / "text").read_text().split() == changed(l9="person", l15="fifteen")
+    assert project.fsck() == []

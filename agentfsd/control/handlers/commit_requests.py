@@ -23,7 +23,7 @@ from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal, invalid
-from agentfsd.history import commit, merging, partial_commit, paths, picked, settling
+from agentfsd.history import commit, kept_bases, merging, partial_commit, paths, picked, settling
 from agentfsd.history.kept_files import keep_for_others
 from agentfsd.history.lower_commits import LowerCommits, Progress, WriteOutcome
 from agentfsd.history.merge_records import IGNORED, MergeDecision, PathConflict, Rules
@@ -97,7 +97,7 @@ async def _commit_to_lower(
 def _picked(services: Services, branch_id: str, tree: Tree, picks: Picks) -> Iterator[tuple[Tree, Container[bytes]]]:
     """Open the branch's tree as it is to be committed, with only the lines that were picked of some files: these are returned."""
     trees = services.overlay.trees
-    with trees.made_from(branch_id) as old:
+    with kept_bases.made_from(trees, branch_id) as old:
         made = picked.contents(old, tree, picks)
     with picked.applied(trees, tree, made) as shown:
         yield shown, made

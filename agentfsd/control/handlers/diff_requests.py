@@ -20,6 +20,7 @@ from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
 from agentfsd.core import declared_settings
 from agentfsd.core.tree import Tree
+from agentfsd.history import kept_bases
 from agentfsd.history.executed_files import why_executed
 from agentfsd.history.paths import among, parse
 from agentfsd.repositories.git_internals import GitInternals
@@ -105,5 +106,5 @@ async def diff_patch(services: Services, request: wire.DiffPatch, context: Reque
 def _old_side(services: Services, a: str | None, b: str | None, *, own: bool) -> AbstractContextManager[Tree]:
     """Return the tree to compare *b* with: what it was made from (*own*), or *a*."""
     if own and b is not None:
-        return services.overlay.trees.made_from(b)
+        return kept_bases.made_from(services.overlay.trees, b)
     return nullcontext(services.overlay.trees.side(a))
