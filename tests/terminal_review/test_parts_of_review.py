@@ -1,6 +1,8 @@
-"""What the review knows without a terminal and a daemon: blocks of conflicts, rows of a diff, the order of branches."""
+"""What the review knows without a daemon: blocks of conflicts, rows of a diff, the order of branches."""
 
+import anyio
 import pytest
+from textual.app import App, ComposeResult
 
 from agentfs_client import wire
 from agentfsd.cli.terminal_review.board_model import BoardRow, chosen_rows
@@ -8,6 +10,7 @@ from agentfsd.cli.terminal_review.conflict_blocks import MarkedText
 from agentfsd.cli.terminal_review.diff_layout import DiffLayout, DiffPlace
 from agentfsd.cli.terminal_review.hunk_text import PIECE, HunkText
 from agentfsd.cli.terminal_review.reviewed_branch import FileUnderReview, NewNameLeftOutError, fill
+from agentfsd.cli.terminal_review.text_pane import TextPane
 from agentfsd.review.hunks import ChangedFile
 
 _MARKED = b"""one
@@ -167,3 +170,24 @@ def test_branches_are_ordered_and_filtered() -> None:
     assert shown(passed=True) == ["old"]
     assert shown(wanted="MAKE n") == ["new"]
     assert shown(wanted="conflicts left") == ["merging"]
+
+
+def test_long_lines_of_a_conflict_are_wrapped_and_nothing_is_cut_off() -> None:
+    class Shown(App[None]):
+        def compose(self) -> ComposeResult:
+            yield TextPane(id="pane")
+
+    async def look() -> None:
+        app = Shown()
+        async with app.run_test(size=(30, 12)) as pilot:
+            pane = app.query_one(TextPane)
+            pane.show([("raise ParseError(path, number, line) " * 3 + "END", ""), ("", ""), ("\u4e2d" * 40, "bold")])
+            for width in (30, 13):
+                await pilot.resize_terminal(width, 40)
+                await pilot.pause()
+                rows = [pane.render_line(row).text.rstrip() for row in range(40)]
+                assert max(len(row) for row in rows) < width
+                assert "".join(rows).replace(" ", "").count("raiseParseError(path,number,line)") == 3
+                assert ("END" in "".join(rows), "".join(rows).count("\u4e2d")) == (True, 40)
+
+    anyio.run(look)

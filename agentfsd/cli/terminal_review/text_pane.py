@@ -1,8 +1,8 @@
-"""A text that scrolls, of any length: only the rows on the screen are drawn."""
+"""A text of any length that scrolls. Long lines are wrapped; only the rows on the screen are drawn."""
 
+from rich.cells import chop_cells
 from rich.segment import Segment
 from rich.style import Style
-from textual.binding import Binding
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -20,26 +20,36 @@ def lines_of(text: bytes, style: str) -> list[tuple[str, str]]:
 class TextPane(ScrollView, can_focus=True):
     """A text, each line with a style."""
 
-    DEFAULT_CSS = "TextPane { background: ansi_default; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }"
-    BINDINGS = [Binding("left", "scroll_left", show=False), Binding("right", "scroll_right", show=False)]
+    DEFAULT_CSS = "TextPane { background: ansi_default; scrollbar-size-vertical: 1; overflow-x: hidden; }"
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._lines: list[tuple[str, str]] = []
+        self._rows: list[tuple[str, str]] = []  # of the pane: a line that is too long goes on in the next row
 
     def show(self, lines: list[tuple[str, str]]) -> None:
         """Show another text, from its beginning."""
         self._lines = lines
-        widest = max((len(line) for line, _ in lines), default=1)
-        self.virtual_size = Size(widest, len(lines))
+        self._lay_out()
         self.scroll_to(0, 0, animate=False)
+
+    def on_resize(self) -> None:
+        """Wrap the lines anew."""
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        width = max(2, self.size.width - 1)  # beside the scroll bar; a character may be two cells wide
+        self._rows = [
+            (piece, style) for line, style in self._lines for piece in chop_cells(expanded(visible(line)), width) or [""]
+        ]
+        self.virtual_size = Size(width, len(self._rows))
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """Draw a row of the screen."""
-        x, top = self.scroll_offset
-        if top + y >= len(self._lines):
+        top = self.scroll_offset.y
+        if top + y >= len(self._rows):
             return Strip.blank(self.size.width)
-        line, style = self._lines[top + y]
-        segment = Segment(expanded(visible(line)), Style.parse(style) if style else Style())
-        return Strip([segment]).crop_extend(x, x + self.size.width, Style())
+        line, style = self._rows[top + y]
+        segment = Segment(line, Style.parse(style) if style else Style())
+        return Strip([segment]).crop_extend(0, self.size.width, Style())
