@@ -186,3 +186,8 @@ def test_a_hunk_is_taken_back_or_committed_beside_what_others_did(project: Mount
         assert done.returncode == 0, done.stdout + done.stderr
     assert (project.lower / "text").read_text().split() == changed(l9="person", l15="fifteen")
     assert project.fsck() == []
+
+
+def test_a_branch_is_not_merged_into_itself(project: Mounted) -> None:
+    refused = project.cli("merge", "main", "--into", "main", check=False)
+    assert (refused.returncode, "'main' cannot be merged into itself" in refused.stderr) == (1, True)
