@@ -155,7 +155,7 @@ def carry(source: Tree, tree: Tree, path: bytes, *, gone: OriginRow | None = Non
         kept = _take_base(tx, tree, row.base) if row.base else 0
         if mine is not None:
             _drop_base(tree, mine)
-        origin_rows.put(tree.store, row._replace(dir=directory.id, layer=tree.head, base=kept))
+        origin_rows.put(tree.store, row._replace(dir=directory.id, name=name, layer=tree.head, base=kept))
     return bool(kept) and identity_of(row) == now
 
 

@@ -74,7 +74,7 @@ def apply(
         assert step.source is not None
         transplant.make_way(step.path, step.source)
         # first, as take() need not keep what the lower has there once more
-        knows = known is not None and known.at(tree, step)
+        knows = known is not None and known.at(tree, step.path)
         is_carried = knows or origin.carry(theirs, tree, step.path)
         transplant.take(step.path, step.source, content=step.content, look=step.look)
         if not is_carried or (knows and known is not None and not known.is_unchanged(tree, step.path)):
@@ -84,7 +84,7 @@ def apply(
             checked_out_refs.keep(tree, tree.walk(parent))
         yield done, total, "applying"
     for done, step in enumerate(going, len(coming)):
-        knows = known is not None and known.at(tree, step)
+        knows = known is not None and known.at(tree, step.path)
         transplant.remove(step.path, only_empty=True)
         if not knows or known is None or not known.is_unchanged(tree, step.path):
             origin.carry(theirs, tree, step.path, gone=_gone(theirs, seen, step.path))

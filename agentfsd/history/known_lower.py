@@ -1,17 +1,17 @@
 """Tells at which paths a merged branch has seen what the lower is now, so that its commit there is no drift.
 
-That is so only where the target shows the lower itself, or has changed what the lower has there now, and the source was made from
-something else that is known: from what the base of the merge holds itself, or from content that is kept (history/kept_bases.py).
-The merge has then compared the lower as it is with what the source was made from. Everywhere else the source's record of the
-lower counts, and a commit reports the drift.
+That is so only where the target shows the lower itself, or has changed what the lower has there now, and the base of the merge
+holds itself what the source was made from: the merge has then compared the lower as it is with that. Everywhere else the source's
+record of the lower counts, and a commit reports the drift. So it does where the base is content that is kept (kept_bases.py): the
+lower may have taken in what the source has done, and a person may have taken it back since.
 """
 
+import stat
 import time
 
 from agentfsd.core import origin
 from agentfsd.core.inode import NO_LOWER
 from agentfsd.core.tree import Inode, Tree, join
-from agentfsd.history.merge_records import Step
 from agentfsd.metadata import origin_rows
 from agentfsd.metadata.rows import is_whiteout
 
@@ -30,12 +30,12 @@ class KnownLower:
         self._base, self._theirs, self._began_ns = base, theirs, began_ns
         self._is_built_on_base = base.head in theirs.chain or not base.head
 
-    def at(self, tree: Tree, step: Step) -> bool:
-        """Return whether *tree*, the target before *step*, has what the lower has there, and the merge has seen that."""
-        place = _place(tree, step.path)
-        if place is None or not _has_lower(tree, *place):
+    def at(self, tree: Tree, path: bytes) -> bool:
+        """Return whether *tree*, the target before a step at *path*, has what the lower has, and the merge has seen that."""
+        place = _place(tree, path)
+        if place is None or not _has_lower(tree, *place) or _has_other_names(tree, path):
             return False
-        return (step.knows_lower or self._holds(step.path)) and self.is_unchanged(tree, step.path)
+        return self._holds(path) and self.is_unchanged(tree, path)
 
     def is_unchanged(self, tree: Tree, path: bytes) -> bool:
         """Return whether the lower at a path is older than the merge."""
@@ -84,6 +84,14 @@ def _has_lower(tree: Tree, directory: Inode, name: bytes) -> bool:
         return False
     assert directory.lower_path is not None
     return origin.identity_of(row) == origin.now_in_lower(tree, join(directory.lower_path, name))
+
+
+def _has_other_names(tree: Tree, path: bytes) -> bool:
+    try:
+        status = tree.lower.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1
 
 
 def _find(tree: Tree, path: bytes) -> Inode | None:

@@ -23,14 +23,12 @@ class Step(NamedTuple):
         source: The inode that the path becomes; None removes the path.
         content: The content to write instead of the source's; None keeps the source's.
         look: The attributes to set instead of the source's; None keeps the source's.
-        knows_lower: What the lower has become since theirs was made is merged into the content.
     """
 
     path: bytes
     source: Inode | None
     content: bytes | None = None
     look: WantedAttributes | None = None
-    knows_lower: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,9 @@ def merge_branches(
     target_id = overlay.refs.branch(target).id
     ids = [overlay.refs.find(source).id for source in sources]
     if target_id in ids:
-        raise invalid(f"{overlay.refs.branch(target_id).name!r} cannot be merged into itself", "name another branch to merge into")
+        raise invalid(
+            f"{overlay.refs.branch(target_id).name!r} cannot be merged into itself", "name another branch to merge into"
+        )
     if len(set(ids)) < len(ids):
         raise invalid("a branch is named twice", "name each branch once")
     if picks and not (len(ids) == 1 and isinstance(overlay.refs.find(ids[0]), BranchRow)):

@@ -213,7 +213,7 @@ class PathMerger:
             self._note_decision(path, "attributes")
         if source is not ours or content is not None or chosen != {name: getattr(our_attributes, name) for name in chosen}:
             times = attributes_of(source) if content is None else our_attributes._replace(mtime_ns=time.time_ns())
-            self.outcome.steps.append(Step(path, source, content, times._replace(**chosen), self._knows(path, base, theirs)))
+            self.outcome.steps.append(Step(path, source, content, times._replace(**chosen)))
 
     # -- renames on one side or both
 
@@ -316,11 +316,11 @@ class PathMerger:
         was = self._kept[path].read() if path in self._kept else was
         binary = here is None or there is None or not text_merge.is_text(was, here, there)
         if binary or self._rules.whole_files:
-            self._conflict(path, "binary" if binary else "content", "changed on both sides", self._whole(path, theirs))
+            self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, theirs))
             return None
         rule = self.file_rules.get(path, BY_LINES)
         if rule.way == "whole":
-            self._conflict(path, rule.kind, rule.message, self._whole(path, theirs))
+            self._conflict(path, rule.kind, rule.message, Step(path, theirs))
             return None
         sides, favor = (was, here, there), self._rules.favor or git_favor(path)
         merged = text_merge.merge_lines(self._objects, sides, "union" if rule.way == "union" else "")
@@ -339,17 +339,10 @@ class PathMerger:
             return text_merge.merge_with_markers(self._objects, sides, self._names)
         if merged is None:
             excerpt = text_merge.first_clash(self._objects, sides)
-            self._conflict(path, kind, message, self._whole(path, theirs), excerpt=excerpt)
+            self._conflict(path, kind, message, Step(path, theirs), excerpt=excerpt)
         else:
             self._note_decision(path, kind)
         return merged
-
-    def _whole(self, path: bytes, theirs: Inode) -> Step:
-        return Step(path, theirs, knows_lower=self._knows(path, self._theirs[path].old if path in self._theirs else None, theirs))
-
-    def _knows(self, path: bytes, base: Inode | None, theirs: Inode) -> bool:
-        """Return whether what the lower has become is merged: its content, if nothing else of it can have changed."""
-        return path in self._kept and base is not None and _rights(base) == _rights(theirs)
 
     def _is_kept(self, path: bytes, inode: Inode) -> bool:
         """Return whether a file has the content from which theirs was made, although the lower has been written since."""
@@ -390,8 +383,3 @@ def _went(pair: EntryPair) -> bool:
 
 def _is_dir(inode: Inode | None) -> bool:
     return inode is not None and inode.is_dir
-
-
-def _rights(inode: Inode) -> tuple[object, ...]:
-    look = attributes_of(inode)
-    return look.mode, look.uid, look.gid, look.xattrs

@@ -80,7 +80,7 @@ def test_two_branches_take_turns(project: Mounted) -> None:
         merge(project)
         assert commit(project).returncode == 0
         merge(project, "other")
-        assert commit(project).returncode == 0
+        assert commit(project, *["--merge"] * (number == 2)).returncode == 0  # other is from before the first commit
     wanted = changed(l2="fix", l5="other", l7="fix", l10="other", l12="fix", l15="other")
     assert (project.lower / "text").read_text().split() == wanted
 
@@ -122,7 +122,7 @@ def test_what_a_person_wrote_after_a_branch_was_made_is_merged_with_it(project: 
     more = {"l9": "nine"} if main_too else {}
     wanted = changed(l5="five", l15="person", **more)
     assert (project.subtree("main") / "text").read_text().split() == wanted
-    assert commit(project, *["--merge"] * main_too).returncode == 0
+    assert commit(project, "--merge").returncode == 0
     assert (project.lower / "text").read_text().split() == wanted
     assert project.fsck() == []
 
@@ -135,7 +135,7 @@ def test_lines_that_a_person_and_a_branch_changed_are_a_conflict_of_the_merge(pr
     refused = project.cli("merge", "fix", "main", check=False)
     assert (refused.returncode, "content" in refused.stdout) == (1, True)
     project.cli("merge", "fix", "main", f"--{favor}")
-    assert commit(project).returncode == 0
+    commit(project, "--force")
     wanted = changed(l5="person" if favor == "ours" else "five", l15="person")
     assert (project.lower / "text").read_text().split() == wanted
 
@@ -145,7 +145,9 @@ def test_ten_agents_of_one_moment_are_merged_and_committed_one_by_one(project: M
         project.run(f"agent-{number}", "sed", "-i", f"s/^{number}$/agent/", "text", new=True, view="pid")
     for number in range(1, 20, 2):
         merge(project, f"agent-{number}")
-        assert commit(project).returncode == 0
+        shown = (project.subtree("main") / "text").read_text().split()
+        assert shown == ["agent" if int(line) % 2 and int(line) <= number else line for line in LINES]
+        assert commit(project, "--merge").returncode == 0
     assert (project.lower / "text").read_text().split() == ["agent" if int(line) % 2 else line for line in LINES]
 
 
@@ -160,7 +162,7 @@ def test_what_others_did_meanwhile_is_no_change_of_a_branch(project: Mounted) ->
         project.run(name, "sed", "-i", f"s/^{number}$/{name}/", "text", new=True, view="pid")
     for name in ("a", "b"):
         merge(project, name)
-        assert commit(project).returncode == 0
+        assert commit(project, "--merge").returncode == 0
     (project.lower / "other").write_text("a person's\n")
     time.sleep(1.2)
     assert own_lines(project, "c") == ["-15", "+c"]
@@ -170,7 +172,7 @@ def test_what_others_did_meanwhile_is_no_change_of_a_branch(project: Mounted) ->
     done = subprocess.run(command, input="y\n", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.count("Merge this hunk")) == (0, 1), done.stdout + done.stderr
     assert (project.subtree("main") / "text").read_text().split() == changed(l3="a", l9="b", l15="c")
-    assert commit(project).returncode == 0
+    assert commit(project, "--merge").returncode == 0
     assert (project.lower / "text").read_text().split() == changed(l3="a", l9="b", l15="c")
     assert project.fsck() == []
 

@@ -239,5 +239,32 @@ def test_a_file_that_was_only_touched_is_no_conflict(world: World) -> None:
     world.opened.write("binary", b"\0new", "later")
     world.later(lambda: os.utime(world.lower / "binary"))
     world.merge("later")
-    assert world.commit() == []
+    assert world.commit() == [b"binary"]
+    assert commit_lower(world.opened, rule="force").conflicts == []
     assert (world.lower / "binary").read_bytes() == b"\0new"
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_line_that_a_person_takes_back_does_not_come_back_unasked(world: World, busy: bool) -> None:
+    world.write("fix", l5="fix")
+    world.merge()
+    assert world.commit() == []
+    world.write("fix", l5="fix", l9="fix")
+    if busy:
+        world.busy()
+    world.merge("main", "fix")
+    world.write("person")
+    world.merge()
+    assert world.commit() in ([b"text"], [])
+    assert world.read() in (text(), text(l9="fix"))
+
+
+def test_a_second_name_that_a_person_gives_a_file_stays(world: World) -> None:
+    for words in ({"l5": "fix"}, {"l5": "fix", "l9": "fix"}):
+        world.write("fix", **words)
+        if len(words) == 2:
+            world.later(lambda: os.link(world.lower / "text", world.lower / "second"))
+        world.merge()
+        drift = world.commit()
+    assert drift == [b"text"]
+    assert (world.lower / "text").samefile(world.lower / "second")

@@ -7,7 +7,7 @@ from agentfs_client.control import ControlClient
 from tests.mounted import Mounted
 from tests.system.soak import soak
 
-MINUTES = 0.2
+MINUTES = 0.3
 
 
 def test_nothing_grows_with_time(mounted: Mounted, tmp_path: Path) -> None:
