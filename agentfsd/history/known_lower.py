@@ -19,11 +19,12 @@ _COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from i
 
 
 class KnownLower:
-    """What one merge knows. Make it before anything is read of the target.
+    """What one merge knows.
 
     Args:
         base: The state from which both sides started.
         theirs: The source.
+        began_ns: What now_ns() was before anything was read of the target.
     """
 
     def __init__(self, base: Tree, theirs: Tree, began_ns: int) -> None:
