@@ -102,6 +102,13 @@ class Mounted:
         """A command about this mount; a command of two words (``branch create``) as one string."""
         return agentfsd(*command.split(), "-m", str(self.path), *arguments, check=check)
 
+    def answered(self, answers: str, command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """A command that asks, with answers on its standard input: words, one for each question."""
+        return subprocess.run(
+            [*AGENTFSD, command, "-m", str(self.path), *arguments], input=answers.replace(" ", "\n") + "\n", capture_output=True,
+            text=True, check=False, env=os.environ | environment,
+        )  # fmt: skip
+
     def json(self, command: str, *arguments: str) -> Any:
         return json.loads(self.cli(command, *arguments, "--json").stdout)
 

@@ -123,11 +123,14 @@ class Layers:
         parents, merges = layer_rows.parents(self._state.store), layer_rows.merges(self._state.store)
         return max(_ancestors(ours, parents, merges) & _ancestors([theirs], parents, merges), default=0)
 
-    def in_others(self, branch_id: str) -> set[int]:
-        """Return the layers that another branch, or any snapshot, has in its chain or has merged."""
+    def in_others(self, branch_id: str, parents: dict[int, int], merges: dict[int, list[int]]) -> set[int]:
+        """Return the layers that another branch, or any snapshot, has in its chain or has merged.
+
+        *parents* and *merges* are what layer_rows says.
+        """
         heads = [branch.head for branch in self._state.branches.values() if branch.id != branch_id]
         heads += [snapshot.layer for snapshot in self._state.snapshots.values()]
-        return _ancestors(heads, layer_rows.parents(self._state.store), layer_rows.merges(self._state.store))
+        return _ancestors(heads, parents, merges)
 
     def snapshots_along(self, head: int, *branch_ids: str) -> list[SnapshotRow]:
         """Return the snapshots along the chain of *head*, newest first.

@@ -260,7 +260,8 @@ class Branches:
         with store.transaction() as tx:
             old, merges = layer_rows.chain(store, self._state.branches[branch_id].head), layer_rows.merges(store)
             self._replace_head(tx, branch_id, 0)
-            known, in_others = layer_rows.parents(store), self._layers.in_others(branch_id)
+            known = layer_rows.parents(store)
+            in_others = self._layers.in_others(branch_id, known, merges)
             included = {other for layer in old for other in merges.get(layer, ())}
             included |= {next((at for at in old if at in layers), 0) for layers in (known, in_others)}
             if included := included & known.keys():

@@ -67,6 +67,7 @@ def apply(
     *known*: what a merge of the two has seen of the lower.
     """
     transplant = Transplant(tree)
+    is_known, is_unchanged = (known.at, known.is_unchanged) if known is not None else (_never, _never)
     coming = sorted((step for step in outcome.steps if step.source is not None), key=lambda step: step.path)
     going = sorted((step for step in outcome.steps if step.source is None), key=lambda step: step.path, reverse=True)
     total, seen = len(coming) + len(going), SeenNames(theirs)
@@ -74,21 +75,25 @@ def apply(
         assert step.source is not None
         transplant.make_way(step.path, step.source)
         # first, as take() need not keep what the lower has there once more
-        knows = known is not None and known.at(tree, step.path)
+        knows = is_known(tree, step.path)
         is_carried = knows or origin.carry(theirs, tree, step.path)
         transplant.take(step.path, step.source, content=step.content, look=step.look)
-        if not is_carried or (knows and known is not None and not known.is_unchanged(tree, step.path)):
+        if not is_carried or (knows and not is_unchanged(tree, step.path)):
             origin.carry(theirs, tree, step.path)
         parent, _, name = step.path.rpartition(b"/")
         if name == b"index" and parent:
             checked_out_refs.keep(tree, tree.walk(parent))
         yield done, total, "applying"
     for done, step in enumerate(going, len(coming)):
-        knows = known is not None and known.at(tree, step.path)
+        knows = is_known(tree, step.path)
         transplant.remove(step.path, only_empty=True)
-        if not knows or known is None or not known.is_unchanged(tree, step.path):
+        if not (knows and is_unchanged(tree, step.path)):
             origin.carry(theirs, tree, step.path, gone=_gone(theirs, seen, step.path))
         yield done, total, "applying"
+
+
+def _never(_: Tree, __: bytes) -> bool:
+    return False
 
 
 def _gone(theirs: Tree, seen: SeenNames, path: bytes) -> OriginRow | None:

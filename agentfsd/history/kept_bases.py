@@ -10,9 +10,10 @@ from agentfsd.core import origin
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import Transplant
-from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.metadata import origin_rows
+from agentfsd.repositories.reading import at
 
 
 class KeptBase:
@@ -72,16 +73,9 @@ def made_from(trees: OpenTrees, branch: str) -> Iterator[Tree]:
 def _moved(base: Tree, tree: Tree) -> dict[bytes, KeptBase]:
     found = dict[bytes, KeptBase]()
     for path, row in SeenNames(tree).rows().items():
-        if not row.base or (old := _find(base, path)) is None or old.lower == origin.identity_of(row):
+        if not row.base or (old := at(base, path)) is None or old.lower == origin.identity_of(row):
             continue
-        kept = find(EntryPair(path, old, _find(tree, path), ("content",), _find(tree, path.rpartition(b"/")[0])))
+        kept = find(EntryPair(path, old, at(tree, path), ("content",), at(tree, path.rpartition(b"/")[0])))
         if kept is not None:
             found[path] = kept
     return found
-
-
-def _find(tree: Tree, path: bytes) -> Inode | None:
-    try:
-        return tree.walk(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None

@@ -7,15 +7,13 @@ lower may have taken in what the source has done, and a person may have taken it
 """
 
 import stat
-import time
 
 from agentfsd.core import origin
 from agentfsd.core.inode import NO_LOWER
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.metadata import origin_rows
 from agentfsd.metadata.rows import is_whiteout
-
-_COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it
+from agentfsd.repositories import reading
 
 
 class KnownLower:
@@ -24,19 +22,20 @@ class KnownLower:
     Args:
         base: The state from which both sides started.
         theirs: The source.
-        began_ns: What now_ns() was before anything was read of the target.
+        began_ns: What copyup.now_ns() was before anything was read of the target.
     """
 
     def __init__(self, base: Tree, theirs: Tree, began_ns: int) -> None:
         self._base, self._theirs, self._began_ns = base, theirs, began_ns
-        self._is_built_on_base = base.head in theirs.chain or not base.head
+        self._may_hold = base.head in theirs.chain  # the source is built on the base, which is not the bare lower
 
     def at(self, tree: Tree, path: bytes) -> bool:
         """Return whether *tree*, the target before a step at *path*, has what the lower has, and the merge has seen that."""
-        place = _place(tree, path)
-        if place is None or not _has_lower(tree, *place) or _has_other_names(tree, path):
+        if not self._may_hold or not self._holds(path):
             return False
-        return self._holds(path) and self.is_unchanged(tree, path)
+        place = _place(tree, path)
+        has_lower = place is not None and _has_lower(tree, *place) and not _has_other_names(tree, path)
+        return has_lower and self.is_unchanged(tree, path)
 
     def is_unchanged(self, tree: Tree, path: bytes) -> bool:
         """Return whether the lower at a path is older than the merge."""
@@ -49,30 +48,23 @@ class KnownLower:
         """Return whether the base holds itself what the source has changed at a path: it is not the lower's."""
         place = _place(self._base, path)
         child = self._base.entries(place[0]).get(place[1]) if place is not None else None
-        if not self._is_built_on_base or place is None or child is None:
+        if place is None or child is None:
             return False
         if is_whiteout(child):
             return True
-        was, later = self._base.inode(child, *place), _find(self._theirs, path)
+        was, later = self._base.inode(child, *place), reading.at(self._theirs, path)
         if was.is_file:
             return was.nlink == 1 and (was.has_own_data or (later is not None and later.is_file and not later.has_own_data))
         return not was.is_dir and was.lower_path is None
 
 
-def now_ns() -> int:
-    """Return the time from which on nothing counts as seen, in nanoseconds since the epoch."""
-    return time.clock_gettime_ns(_COARSE)
-
-
 def _place(tree: Tree, path: bytes) -> tuple[Inode, bytes] | None:
     """Return the directory that holds a path, which shows the lower's at the same place, and the name; None if there is none."""
     parent, _, name = path.rpartition(b"/")
-    try:
-        directory = tree.walk(parent)
-    except (FileNotFoundError, NotADirectoryError):
+    directory = reading.at(tree, parent)
+    if not path or directory is None or not directory.is_dir or directory.lower_path is None:
         return None
-    is_there = directory.is_dir and directory.lower_path is not None and join(directory.lower_path, name) == path
-    return (directory, name) if path and is_there else None
+    return (directory, name) if join(directory.lower_path, name) == path else None
 
 
 def _has_lower(tree: Tree, directory: Inode, name: bytes) -> bool:
@@ -93,10 +85,3 @@ def _has_other_names(tree: Tree, path: bytes) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1
-
-
-def _find(tree: Tree, path: bytes) -> Inode | None:
-    try:
-        return tree.walk(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None

@@ -5,12 +5,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from agentfsd.core import origin, tree_diff
+from agentfsd.core import copyup, origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import invalid
-from agentfsd.history import kept_bases, known_lower, picked
+from agentfsd.history import kept_bases, picked
 from agentfsd.history.applying import Author, apply, refresh_indexes, until_taken
 from agentfsd.history.known_lower import KnownLower
 from agentfsd.history.leaving import Leaving
@@ -106,12 +106,10 @@ def merge_branches(
     Raises:
         Refusal: ``invalid`` if a source is the target or is named twice; ``target-moves`` if the target changes too fast.
     """
-    target_id = overlay.refs.branch(target).id
-    ids = [overlay.refs.find(source).id for source in sources]
+    into = overlay.refs.branch(target)
+    target_id, ids = into.id, [overlay.refs.find(source).id for source in sources]
     if target_id in ids:
-        raise invalid(
-            f"{overlay.refs.branch(target_id).name!r} cannot be merged into itself", "name another branch to merge into"
-        )
+        raise invalid(f"{into.name!r} cannot be merged into itself", "name another branch to merge into")
     if len(set(ids)) < len(ids):
         raise invalid("a branch is named twice", "name each branch once")
     if picks and not (len(ids) == 1 and isinstance(overlay.refs.find(ids[0]), BranchRow)):
@@ -138,7 +136,7 @@ def _attempt(
     objects: Objects,
 ) -> Generator[tuple[int, int, str], None, Merged | None]:
     """Try the merge once. Return None if the target has changed meanwhile."""
-    result, target, began_ns = Merged(), overlay.refs.branch(target_id).name, known_lower.now_ns()
+    result, target, began_ns = Merged(), overlay.refs.branch(target_id).name, copyup.now_ns()
     with ExitStack() as held:
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
@@ -270,9 +268,8 @@ def _needs_steps(overlay: Overlay, ours: Tree, theirs: Tree) -> Generator[tuple[
     """Return whether a fast-forward to *theirs* would differ from a merge of the two.
 
     That is so if a fast-forward would restore old content of the lower in files that nobody changed, or beside lines that
-    *theirs* changed, hide what the lower has got
-    in a directory that *theirs* made, or refs that the lower has got, or take over the checked-out branch or an unfinished git
-    operation of *theirs*.
+    *theirs* changed, hide what the lower has got in a directory that *theirs* made, or refs that the lower has got, or take over
+    the checked-out branch or an unfinished git operation of *theirs*.
     """
     unseen: list[bytes] = []
     for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, unseen=unseen):

@@ -178,10 +178,8 @@ class PathMerger:
             self._conflict(at, "type", "another kind of file on each side", Step(at, theirs))
         elif tree_diff.same_content(ours, theirs) or (base is not None and at not in self._kept and _unchanged(base, theirs)):
             self._merge_look(at, base, ours, theirs, source=ours)
-        elif (base is not None and at not in self._kept and _unchanged(base, ours)) or self._is_kept(at, ours):
+        elif base is not None and at not in self._kept and _unchanged(base, ours):
             self._merge_look(at, base, ours, theirs, source=theirs)
-        elif self._is_kept(at, theirs):
-            self._merge_look(at, base, ours, theirs, source=ours)
         elif ours.is_file:
             content = self._merge_text(at, base, ours, theirs)
             if content is not None:
@@ -313,7 +311,11 @@ class PathMerger:
         was, here, there = (
             content_of(inode) if inode is not None and _is_text_size(inode) else None for inode in (base, ours, theirs)
         )
-        was = self._kept[path].read() if path in self._kept else was
+        if path in self._kept:
+            was = self._kept[path].read()
+            if was in (here, there):  # one side is as it was: the lower was only touched, say
+                self._merge_look(path, base, ours, theirs, source=theirs if here == was else ours)
+                return None
         binary = here is None or there is None or not text_merge.is_text(was, here, there)
         if binary or self._rules.whole_files:
             self._conflict(path, "binary" if binary else "content", "changed on both sides", Step(path, theirs))
@@ -343,11 +345,6 @@ class PathMerger:
         else:
             self._note_decision(path, kind)
         return merged
-
-    def _is_kept(self, path: bytes, inode: Inode) -> bool:
-        """Return whether a file has the content from which theirs was made, although the lower has been written since."""
-        kept = self._kept.get(path)
-        return kept is not None and inode.is_file and _is_text_size(inode) and content_of(inode) == kept.read()
 
 
 def _is_text_size(inode: Inode) -> bool:

@@ -7,6 +7,7 @@ from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode
 from agentfsd.core.whole_contents import content_of
 
+_HASH_DIGITS = 64
 _READ_BYTES = 16 << 20  # of a larger file the content is not read
 
 
@@ -26,4 +27,4 @@ def name_of(inode: Inode | None) -> str:
 def is_still(inode: Inode | None, seen: str) -> bool:
     """Return whether a path is as it was *seen*: a name of a version, or of a file only the SHA-256 of its content."""
     name = name_of(inode)
-    return seen in (name, name.partition(" ")[0])
+    return seen == name or (len(seen) == _HASH_DIGITS and name.startswith(f"{seen} "))

@@ -4,10 +4,9 @@ import contextlib
 import os
 import secrets
 import stat
-import time
 
 from agentfs_host import syncing
-from agentfsd.core import inode_stat, lent_branches
+from agentfsd.core import copyup, inode_stat, lent_branches
 from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.lent_branches import Loan
 from agentfsd.core.overlay import Overlay
@@ -17,8 +16,6 @@ from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from agentfsd.overlayfs.layer_stack import LayerStack, remove
 from agentfsd.overlayfs.new_entries import TakeoverReporter
 from agentfsd.overlayfs.run_record import RunRecord, remove_run, write_record
-
-_COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it
 
 
 def begin(overlay: Overlay, stack: LayerStack, place: str, branch_id: str, by: TakeoverReporter) -> BranchOverlay:
@@ -43,7 +40,7 @@ def begin(overlay: Overlay, stack: LayerStack, place: str, branch_id: str, by: T
         lent_branches.put(overlay.store, branch_id, Loan(base, mark))
         overlay.layers.pin(tx, base)
     try:
-        record = RunRecord(branch_id, base, stack.below(base), time.clock_gettime_ns(_COARSE), mark)
+        record = RunRecord(branch_id, base, stack.below(base), copyup.now_ns(), mark)
         for name in ("upper", "work", f"control/{os.fsdecode(on_disk.CONTROL_DIR)}"):
             os.makedirs(os.path.join(unfinished, name), mode=0o700)
         _copy_root(overlay.trees.of_branch(branch_id).root, os.path.join(unfinished, "upper"))

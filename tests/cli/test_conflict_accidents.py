@@ -203,6 +203,8 @@ def test_nothing_is_decided_about_another_version_than_was_seen(make_mount: Call
             client.resolve([path], "marked", "main", seen=client.conflict_version(path, "now", "main").seen)
             assert path not in undecided(project)
         now = client.conflict_version("link", "now", "main").seen
+        with pytest.raises(AgentFSError, match="was changed since"):  # the beginning of a name is none
+            client.resolve(["link"], "ours", "main", seen=now.partition(" ")[0])
         with pytest.raises(AgentFSError, match="only one path"):
             client.resolve(["link", "mode"], "ours", "main", seen=now)
         with pytest.raises(AgentFSError, match="no file"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted
 
 LINES = [str(number) for number in range(1, 21)]
 STEPS = {
@@ -168,8 +168,7 @@ def test_what_others_did_meanwhile_is_no_change_of_a_branch(project: Mounted) ->
     assert own_lines(project, "c") == ["-15", "+c"]
     (row,) = [row for row in project.json("compare") if row["branch"] == "c"]
     assert (row["added"], row["removed"], row["conflicts"]) == (1, 1, 0)
-    command = [*AGENTFSD, "merge", "-m", str(project.path), "-p", "c", "main"]
-    done = subprocess.run(command, input="y\n", capture_output=True, text=True, check=False)
+    done = project.answered("y", "merge", "-p", "c", "main")
     assert (done.returncode, done.stdout.count("Merge this hunk")) == (0, 1), done.stdout + done.stderr
     assert (project.subtree("main") / "text").read_text().split() == changed(l3="a", l9="b", l15="c")
     assert commit(project, "--merge").returncode == 0
@@ -182,9 +181,8 @@ def test_a_hunk_is_taken_back_or_committed_beside_what_others_did(project: Mount
     write(project.lower / "text", changed(l9="person"))
     time.sleep(1.2)
     assert own_lines(project, "fix") == ["-3", "+three", "-15", "+fifteen"]
-    for verb, answers in (("discard", "y\nn\n"), ("commit", "y\n")):
-        command = [*AGENTFSD, verb, "-m", str(project.path), "fix", "-p", *["--merge"] * (verb == "commit")]
-        done = subprocess.run(command, input=answers, capture_output=True, text=True, check=False)
+    for verb, answers in (("discard", "y n"), ("commit", "y")):
+        done = project.answered(answers, verb, "fix", "-p", *["--merge"] * (verb == "commit"))
         assert done.returncode == 0, done.stdout + done.stderr
     assert (project.lower / "text").read_text().split() == changed(l9="person", l15="fifteen")
     assert project.fsck() == []

@@ -24,14 +24,6 @@ def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
     return make_mount(lower)
 
 
-def answered(project: Mounted, answers: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of agentfsd with answers on its standard input."""
-    command, answers = [*AGENTFSD, words[0], "-m", str(project.path), *words[1:]], answers.replace(" ", "\n") + "\n"
-    return subprocess.run(
-        command, input=answers, capture_output=True, text=True, check=False, env=os.environ | environment
-    )  # fmt: skip
-
-
 def changed(**lines: str) -> str:
     """The text with some of its lines replaced: by number, as in l3="three"."""
     wanted = {int(name[1:]): text for name, text in lines.items()}
@@ -40,7 +32,7 @@ def changed(**lines: str) -> str:
 
 def test_a_hunk_is_committed_and_the_rest_stays_in_the_branch(project: Mounted) -> None:
     project.run("fix", "sh", "-ec", _CHANGE, new=True)
-    done = answered(project, "y n q", "commit", "fix", "-p")
+    done = project.answered("y n q", "commit", "fix", "-p")
     assert done.returncode == 0, done.stderr
     assert "(1/3) Commit this hunk [y,n,q,a,d,j,J,g,/,e,?]? " in done.stdout
     assert f"committed fix into {project.lower}: 1 change\n" in done.stdout
@@ -49,7 +41,7 @@ def test_a_hunk_is_committed_and_the_rest_stays_in_the_branch(project: Mounted) 
     left = project.cli("diff", "fix", "-p").stdout
     assert "+twenty" in left
     assert "three" not in [line[1:] for line in left.splitlines() if line[:1] in "+-"]
-    answered(project, "a", "commit", "fix", "-p")  # no drift: the branch knows what the real file became
+    project.answered("a", "commit", "fix", "-p")  # no drift: the branch knows what the real file became
     assert (project.lower / "text").read_text() == changed(l3="three\n", l20="twenty\n", l38="")
     assert project.json("diff", "fix")["changes"] == []
     assert project.fsck() == []
@@ -62,7 +54,7 @@ def test_files_names_and_modes_are_hunks_of_their_own(project: Mounted) -> None:
     """
     project.run("fix", "sh", "-ec", script, new=True)
     answers = {"bin": "n", "gone": "y", "name, renamed": "y", "name": "n", "new": "y", "tool, mode": "n", "tool": "y"}
-    done = answered(project, " ".join(answers.values()), "commit", "fix", "-p")
+    done = project.answered(" ".join(answers.values()), "commit", "fix", "-p")
     assert done.returncode == 0, done.stderr
     assert [line.split(" ", 1)[1].split(" [")[0] for line in done.stdout.splitlines() if "]? " in line] == [
         f"Commit this {what}" for what in ("file", "file", "renaming", "hunk", "file", "mode", "hunk")
@@ -82,7 +74,7 @@ def test_a_hunk_is_split_edited_searched_and_gone_to(project: Mounted, tmp_path:
     editor.write_text('#!/bin/sh\nsed -i s/^+thirty/+THIRTY/ "$1"\n')
     editor.chmod(0o755)
     # split, go to the last, edit it; back to the first by a search for its text; take it; leave the second
-    done = answered(project, "s g3 e /two y n", "commit", "fix", "-p", EDITOR=str(editor), VISUAL=str(editor))
+    done = project.answered("s g3 e /two y n", "commit", "fix", "-p", EDITOR=str(editor), VISUAL=str(editor))
     assert done.returncode == 0, done.stderr
     assert "Split into 2 hunks." in done.stdout
     assert (project.lower / "text").read_text() == changed(l2="two\n", l30="THIRTY\n")
@@ -94,7 +86,7 @@ def test_an_edited_hunk_that_does_not_fit_is_asked_about_again(project: Mounted,
     editor = tmp_path / "editor"
     editor.write_text("#!/bin/sh\nsed -i 's/^ line 2$/ line two/' \"$1\"\n")
     editor.chmod(0o755)
-    done = answered(project, "e x n n n", "commit", "fix", "-p", EDITOR=str(editor), VISUAL=str(editor))
+    done = project.answered("e x n n n", "commit", "fix", "-p", EDITOR=str(editor), VISUAL=str(editor))
     assert "the edited hunk does not fit: the lines with a space or - are not those of the file any more" in done.stdout
     assert "'x' is none of the keys here" in done.stdout
     assert "nothing was taken: nothing has changed" in done.stdout
@@ -113,17 +105,17 @@ def test_the_end_of_the_answers_keeps_what_was_taken(project: Mounted) -> None:
 def test_lines_without_a_line_feed_at_the_end(project: Mounted) -> None:
     (project.lower / "short").write_bytes(b"one\r\ntwo")
     project.run("fix", "sh", "-ec", "printf 'zero\\none\\r\\nTWO' > short", new=True)
-    answered(project, "s n y", "commit", "fix", "-p")
+    project.answered("s n y", "commit", "fix", "-p")
     assert (project.lower / "short").read_bytes() == b"one\r\nTWO"
 
 
 def test_hunks_are_merged_into_a_branch_and_not_asked_about_again(project: Mounted) -> None:
     project.run("fix", "sh", "-ec", _CHANGE, new=True)
     project.run("main", "sh", "-ec", "echo mine >> text")
-    done = answered(project, "n y n", "merge", "-p", "fix", "main")
+    done = project.answered("n y n", "merge", "-p", "fix", "main")
     assert done.returncode == 0, done.stderr
     assert (project.subtree("main") / "text").read_text() == changed(l20="twenty\n") + "mine\n"
-    again = answered(project, "n n", "merge", "-p", "fix", "main")
+    again = project.answered("n n", "merge", "-p", "fix", "main")
     assert "+twenty" not in again.stdout
     assert again.stdout.count("]? ") == 2
     project.cli("merge", "fix", "main")
@@ -137,7 +129,7 @@ def test_a_branch_of_a_branch_is_committed_to_it_by_hunks(project: Mounted) -> N
     project.run("parent", "sh", "-ec", "echo parent >> text", new=True)
     project.cli("branch create", "child", "--from", "parent")
     project.run("child", "sh", "-ec", _CHANGE)
-    assert "committed child into parent: 1 change" in answered(project, "y q", "commit", "child", "-p").stdout
+    assert "committed child into parent: 1 change" in project.answered("y q", "commit", "child", "-p").stdout
     assert (project.subtree("parent") / "text").read_text() == changed(l3="three\n") + "parent\n"
     assert (project.lower / "text").read_text() == "".join(_LINES)
 
@@ -146,7 +138,7 @@ def test_hunks_are_restored_from_a_snapshot(project: Mounted) -> None:
     project.run("fix", "sh", "-ec", "sed -i s/^line.3$/three/ text", new=True)
     project.cli("snapshot create", "good", "-b", "fix")
     project.run("fix", "sh", "-ec", "sed -i -e s/^three$/THREE/ -e s/^line.20$/twenty/ text; rm gone")
-    done = answered(project, "n y n", "restore", "-p", "-b", "fix", "good")
+    done = project.answered("n y n", "restore", "-p", "-b", "fix", "good")
     assert done.returncode == 0, done.stderr
     assert "as in good again: 1 change in fix" in done.stdout
     assert (project.subtree("fix") / "text").read_text() == changed(l3="three\n", l20="twenty\n")
@@ -157,8 +149,8 @@ def test_hunks_are_restored_from_a_snapshot(project: Mounted) -> None:
 
 def test_hunks_are_discarded_and_come_back(project: Mounted) -> None:
     project.run("fix", "sh", "-ec", f"{_CHANGE}; echo new > new; mv 'old name' name; rm gone", new=True)
-    assert "e" not in answered(project, "q", "discard", "-p", "fix").stdout.split("[")[1].split("]")[0].split(",")
-    done = answered(project, "y y y n y n", "discard", "-p", "fix")
+    assert "e" not in project.answered("q", "discard", "-p", "fix").stdout.split("[")[1].split("]")[0].split(",")
+    done = project.answered("y y y n y n", "discard", "-p", "fix")
     assert "taken back in fix: " in done.stdout, done.stdout + done.stderr
     fix = project.subtree("fix")
     assert (fix / "text").read_text() == changed(l3="three\n", l38="")
@@ -190,11 +182,11 @@ def test_a_file_that_changes_meanwhile_is_not_committed(project: Mounted, tmp_pa
 def test_a_changed_real_file_is_a_conflict_as_ever(project: Mounted) -> None:
     project.run("fix", "sh", "-ec", _CHANGE, new=True)
     (project.lower / "text").write_text("".join(_LINES) + "person\n")
-    done = answered(project, "y q", "commit", "fix", "-p")
+    done = project.answered("y q", "commit", "fix", "-p")
     assert done.returncode == 1
     assert "text" in done.stdout.splitlines()[-1]
     assert (project.lower / "text").read_text() == "".join(_LINES) + "person\n"
-    assert answered(project, "y q", "commit", "fix", "-p", "--merge").returncode == 0
+    assert project.answered("y q", "commit", "fix", "-p", "--merge").returncode == 0
     assert (project.lower / "text").read_text() == changed(l3="three\n") + "person\n"
 
 
@@ -208,7 +200,7 @@ def test_a_changed_real_file_is_a_conflict_as_ever(project: Mounted) -> None:
     ],
 )
 def test_what_does_not_go_together_is_said(project: Mounted, words: list[str], said: str) -> None:
-    done = answered(project, "", *words)
+    done = project.answered("", *words)
     assert done.returncode == 2
     assert said in done.stderr
 
@@ -217,7 +209,7 @@ def test_a_directory_is_not_taken_with_all_that_is_in_it(project: Mounted) -> No
     (project.lower / "dir").mkdir()
     (project.lower / "dir" / "file").write_text("".join(_LINES))
     project.run("fix", "sh", "-ec", "chmod 700 dir; echo more >> dir/file; echo more >> text", new=True)
-    done = answered(project, "n y", "commit", "fix", "-p")
+    done = project.answered("n y", "commit", "fix", "-p")
     assert "not asked about: dir: mode 0755 -> 0700" in done.stderr
     assert (project.lower / "dir" / "file").read_text() == "".join(_LINES)
     assert (project.lower / "text").read_text() == "".join(_LINES) + "more\n"
@@ -228,7 +220,7 @@ def test_lines_of_the_target_stay_after_a_merge_of_the_whole(project: Mounted) -
     project.run("fix", "sh", "-ec", "sed -i s/^line.3$/three/ text", new=True)
     project.cli("merge", "fix", "main")
     project.run("fix", "sh", "-ec", "sed -i -e s/^line.20$/twenty/ -e s/^line.38$/last/ text")
-    answered(project, "y n", "merge", "-p", "fix", "main")
+    project.answered("y n", "merge", "-p", "fix", "main")
     assert (project.subtree("main") / "text").read_text() == changed(l3="three\n", l20="twenty\n")
 
 
@@ -258,17 +250,17 @@ def test_a_renamed_directory_does_not_take_refused_lines_along(project: Mounted)
     project.run(
         "fix", "sh", "-ec", "mv old new; for f in new/a new/g; do printf LINE | dd of=$f bs=1 conv=notrunc; done", new=True
     )
-    done = answered(project, "y n", "commit", "fix", "-p")
+    done = project.answered("y n", "commit", "fix", "-p")
     assert done.returncode == 1
     assert "new/g  a renamed directory has it, too" in done.stdout
     assert sorted(os.listdir(project.lower / "old")) == ["a", "g"]
-    assert answered(project, "y y", "commit", "fix", "-p").returncode == 0
+    assert project.answered("y y", "commit", "fix", "-p").returncode == 0
     assert (project.lower / "new" / "g").read_text() == "LINE" + "".join(_LINES)[4:]
 
 
 def test_a_file_that_became_a_directory_is_not_asked_about(project: Mounted) -> None:
     project.run("fix", "sh", "-ec", "rm gone; mkdir gone; echo a > gone/a; echo b > gone/b; echo more >> text", new=True)
-    done = answered(project, "q", "commit", "fix", "-p")
+    done = project.answered("q", "commit", "fix", "-p")
     assert "not asked about: gone" in done.stderr
 
 
@@ -278,10 +270,10 @@ def test_an_edit_of_the_last_line_keeps_the_lines_apart(project: Mounted, tmp_pa
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nsed -i s/^+LAST/+Last/ "$1"\n')
     editor.chmod(0o755)
-    answered(project, "e", "commit", "fix", "-p", EDITOR=str(editor), VISUAL=str(editor))
+    project.answered("e", "commit", "fix", "-p", EDITOR=str(editor), VISUAL=str(editor))
     assert (project.lower / "short").read_bytes() == b"one\r\nLast\n"
 
 
 def test_nothing_to_pick(project: Mounted) -> None:
     project.cli("branch create", "fix")
-    assert answered(project, "", "commit", "fix", "-p").stdout == "there is nothing to commit\n"
+    assert project.answered("", "commit", "fix", "-p").stdout == "there is nothing to commit\n"

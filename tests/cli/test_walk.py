@@ -2,13 +2,12 @@
 committed, undone.
 """
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted
 from tests.ten_agents import CHANGES, changed, ten_agents
 
 
@@ -29,8 +28,7 @@ def test_ten_agents_are_reviewed(project: Mounted) -> None:
     differences = project.cli("diff", "agent-2", "agent-5", "-p").stdout
     assert {"-twenty-five by 2", "+twenty-five by 5"} <= set(differences.splitlines())
     # two hunks of one
-    command = [*AGENTFSD, "merge", "-m", str(project.path), "-p", "agent-2", "main"]
-    done = subprocess.run(command, input="n\ny\ny\nq\n", capture_output=True, text=True, check=False)
+    done = project.answered("n y y q", "merge", "-p", "agent-2", "main")
     assert done.returncode == 0, done.stdout + done.stderr
     main = project.subtree("main")
     assert (main / "text").read_text() == changed({5: "five by 2", 25: "twenty-five by 2"})
