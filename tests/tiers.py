@@ -24,7 +24,8 @@ SLOW = [
     "history/test_faults", "history/test_merge.py", "history/test_merge_model", "history/test_threeway_model",
     "history/test_commit_model", "history/test_target_changes", "metadata/test_damage", "metadata/test_journal",
     "overlayfs/test_random_runs",
-    "terminal_review/test_review_on_mount", "terminal_review/test_review_in_terminal", "terminal_review/test_notes_in_review",
+    "terminal_review/test_review_on_mount", "terminal_review/test_conflicts_in_review",
+    "terminal_review/test_review_in_terminal", "terminal_review/test_notes_in_review",
     "test_readme", "test_demo", "test_release", "test_bench", "test_docs",
 ]  # fmt: skip
 

@@ -12,6 +12,7 @@ from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
+from agentfsd.history.paths import touches
 from agentfsd.metadata import origin_rows
 from agentfsd.repositories.reading import at
 
@@ -52,15 +53,15 @@ def find(pair: EntryPair) -> KeptBase | None:
 
 
 @contextmanager
-def made_from(trees: OpenTrees, branch: str) -> Iterator[Tree]:
+def made_from(trees: OpenTrees, branch: str, wanted: tuple[bytes, ...] = ()) -> Iterator[Tree]:
     """Open what a branch was made from, as a person looks at what it changed.
 
     A file that the branch has changed is as it was then, if the lower has changed it since: what others did is no change of the
-    branch. Everything else is as trees.made_from() shows it.
+    branch. Everything else is as trees.made_from() shows it. *wanted*: the only paths that are looked at; empty for all.
     """
     with ExitStack() as held:
         base = held.enter_context(trees.made_from(branch))
-        moved = _moved(base, trees.of(branch))
+        moved = _moved(base, trees.of(branch), wanted)
         if moved:
             made = held.enter_context(trees.scratch(base))
             transplant = Transplant(made)
@@ -70,10 +71,10 @@ def made_from(trees: OpenTrees, branch: str) -> Iterator[Tree]:
         yield base
 
 
-def _moved(base: Tree, tree: Tree) -> dict[bytes, KeptBase]:
+def _moved(base: Tree, tree: Tree, wanted: tuple[bytes, ...]) -> dict[bytes, KeptBase]:
     found = dict[bytes, KeptBase]()
     for path, row in SeenNames(tree).rows().items():
-        if not row.base or (old := at(base, path)) is None or old.lower == origin.identity_of(row):
+        if not row.base or not touches(wanted, path) or (old := at(base, path)) is None or old.lower == origin.identity_of(row):
             continue
         kept = find(EntryPair(path, old, at(tree, path), ("content",), at(tree, path.rpartition(b"/")[0])))
         if kept is not None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.forty_lines import LINES, changed
 from tests.mounted import AGENTFSD, Mounted
 
-_LINES = [f"line {number}\n" for number in range(1, 41)]
 _CHANGE = "sed -i -e 's/^line 3$/three/' -e 's/^line 20$/twenty/' -e '/^line 38$/d' text"
 
 
@@ -17,17 +17,11 @@ _CHANGE = "sed -i -e 's/^line 3$/three/' -e 's/^line 20$/twenty/' -e '/^line 38$
 def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
     lower = tmp_path / "lower"
     lower.mkdir()
-    (lower / "text").write_text("".join(_LINES))
+    (lower / "text").write_text("".join(LINES))
     (lower / "gone").write_text("gone\n")
-    (lower / "old name").write_text("".join(_LINES))
+    (lower / "old name").write_text("".join(LINES))
     (lower / "tool").write_text("#!/bin/sh\n")
     return make_mount(lower)
-
-
-def changed(**lines: str) -> str:
-    """The text with some of its lines replaced: by number, as in l3="three"."""
-    wanted = {int(name[1:]): text for name, text in lines.items()}
-    return "".join(wanted.get(number, line) for number, line in enumerate(_LINES, 1))
 
 
 def test_a_hunk_is_committed_and_the_rest_stays_in_the_branch(project: Mounted) -> None:
@@ -60,7 +54,7 @@ def test_files_names_and_modes_are_hunks_of_their_own(project: Mounted) -> None:
         f"Commit this {what}" for what in ("file", "file", "renaming", "hunk", "file", "mode", "hunk")
     ]
     assert sorted(os.listdir(project.lower)) == ["name", "new", "text", "tool"]
-    assert (project.lower / "name").read_text() == "".join(_LINES)
+    assert (project.lower / "name").read_text() == "".join(LINES)
     assert (project.lower / "tool").read_text() == "#!/bin/sh\nmore\n"
     assert (project.lower / "tool").stat().st_mode & 0o777 == 0o644
     assert (project.subtree("fix") / "tool").stat().st_mode & 0o777 == 0o755
@@ -90,7 +84,7 @@ def test_an_edited_hunk_that_does_not_fit_is_asked_about_again(project: Mounted,
     assert "the edited hunk does not fit: the lines with a space or - are not those of the file any more" in done.stdout
     assert "'x' is none of the keys here" in done.stdout
     assert "nothing was taken: nothing has changed" in done.stdout
-    assert (project.lower / "text").read_text() == "".join(_LINES)
+    assert (project.lower / "text").read_text() == "".join(LINES)
 
 
 def test_the_end_of_the_answers_keeps_what_was_taken(project: Mounted) -> None:
@@ -122,7 +116,7 @@ def test_hunks_are_merged_into_a_branch_and_not_asked_about_again(project: Mount
     assert (project.subtree("main") / "text").read_text() == changed(l3="three\n", l20="twenty\n", l38="") + "mine\n"
     project.cli("undo")
     project.cli("undo")
-    assert (project.subtree("main") / "text").read_text() == "".join(_LINES) + "mine\n"
+    assert (project.subtree("main") / "text").read_text() == "".join(LINES) + "mine\n"
 
 
 def test_a_branch_of_a_branch_is_committed_to_it_by_hunks(project: Mounted) -> None:
@@ -131,7 +125,7 @@ def test_a_branch_of_a_branch_is_committed_to_it_by_hunks(project: Mounted) -> N
     project.run("child", "sh", "-ec", _CHANGE)
     assert "committed child into parent: 1 change" in project.answered("y q", "commit", "child", "-p").stdout
     assert (project.subtree("parent") / "text").read_text() == changed(l3="three\n") + "parent\n"
-    assert (project.lower / "text").read_text() == "".join(_LINES)
+    assert (project.lower / "text").read_text() == "".join(LINES)
 
 
 def test_hunks_are_restored_from_a_snapshot(project: Mounted) -> None:
@@ -176,16 +170,16 @@ def test_a_file_that_changes_meanwhile_is_not_committed(project: Mounted, tmp_pa
     _, told = asking.communicate("y\nq\n")
     assert asking.returncode == 1
     assert "text was changed since its lines were picked" in told
-    assert (project.lower / "text").read_text() == "".join(_LINES)
+    assert (project.lower / "text").read_text() == "".join(LINES)
 
 
 def test_a_changed_real_file_is_a_conflict_as_ever(project: Mounted) -> None:
     project.run("fix", "sh", "-ec", _CHANGE, new=True)
-    (project.lower / "text").write_text("".join(_LINES) + "person\n")
+    (project.lower / "text").write_text("".join(LINES) + "person\n")
     done = project.answered("y q", "commit", "fix", "-p")
     assert done.returncode == 1
     assert "text" in done.stdout.splitlines()[-1]
-    assert (project.lower / "text").read_text() == "".join(_LINES) + "person\n"
+    assert (project.lower / "text").read_text() == "".join(LINES) + "person\n"
     assert project.answered("y q", "commit", "fix", "-p", "--merge").returncode == 0
     assert (project.lower / "text").read_text() == changed(l3="three\n") + "person\n"
 
@@ -207,12 +201,12 @@ def test_what_does_not_go_together_is_said(project: Mounted, words: list[str], s
 
 def test_a_directory_is_not_taken_with_all_that_is_in_it(project: Mounted) -> None:
     (project.lower / "dir").mkdir()
-    (project.lower / "dir" / "file").write_text("".join(_LINES))
+    (project.lower / "dir" / "file").write_text("".join(LINES))
     project.run("fix", "sh", "-ec", "chmod 700 dir; echo more >> dir/file; echo more >> text", new=True)
     done = project.answered("n y", "commit", "fix", "-p")
     assert "not asked about: dir: mode 0755 -> 0700" in done.stderr
-    assert (project.lower / "dir" / "file").read_text() == "".join(_LINES)
-    assert (project.lower / "text").read_text() == "".join(_LINES) + "more\n"
+    assert (project.lower / "dir" / "file").read_text() == "".join(LINES)
+    assert (project.lower / "text").read_text() == "".join(LINES) + "more\n"
     assert (project.lower / "dir").stat().st_mode & 0o777 == 0o755
 
 
@@ -240,13 +234,13 @@ def test_what_is_written_after_it_was_shown_is_not_committed_with_a_whole_file(p
         _, told = asking.communicate(f"{answers}\n")
         assert f"{name} was changed since its lines were picked" in told
         assert not (project.lower / "new").exists()
-        assert (project.lower / "text").read_text() == "".join(_LINES)
+        assert (project.lower / "text").read_text() == "".join(LINES)
 
 
 def test_a_renamed_directory_does_not_take_refused_lines_along(project: Mounted) -> None:
     (project.lower / "old").mkdir()
     for name in "ag":
-        (project.lower / "old" / name).write_text("".join(_LINES))
+        (project.lower / "old" / name).write_text("".join(LINES))
     project.run(
         "fix", "sh", "-ec", "mv old new; for f in new/a new/g; do printf LINE | dd of=$f bs=1 conv=notrunc; done", new=True
     )
@@ -255,7 +249,7 @@ def test_a_renamed_directory_does_not_take_refused_lines_along(project: Mounted)
     assert "new/g  a renamed directory has it, too" in done.stdout
     assert sorted(os.listdir(project.lower / "old")) == ["a", "g"]
     assert project.answered("y y", "commit", "fix", "-p").returncode == 0
-    assert (project.lower / "new" / "g").read_text() == "LINE" + "".join(_LINES)[4:]
+    assert (project.lower / "new" / "g").read_text() == "LINE" + "".join(LINES)[4:]
 
 
 def test_a_file_that_became_a_directory_is_not_asked_about(project: Mounted) -> None:

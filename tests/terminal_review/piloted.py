@@ -112,3 +112,8 @@ def reviews(project: Mounted, ref: str, walk: Callable[[Reader, Reader], Awaitab
             await walk(*readers)
 
     asyncio.run(run())
+
+
+def make(project: Mounted, name: str, script: str) -> None:
+    """Run a script in a new branch."""
+    project.run(name, "sh", "-ec", script, new=True)

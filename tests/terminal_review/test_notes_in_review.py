@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.forty_lines import LINES
 from tests.mounted import AGENTFSD, Mounted
 from tests.terminal_review.piloted import Reader, review
-
-_LINES = [f"line {number}\n" for number in range(1, 41)]
 
 
 @pytest.fixture
 def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
     lower = tmp_path / "lower"
     lower.mkdir()
-    (lower / "text").write_text("".join(_LINES))
+    (lower / "text").write_text("".join(LINES))
     made = make_mount(lower)
     made.run("fix", "sh", "-ec", "sed -i -e 's/^line 3$/three/' -e 's/^line 20$/twenty/' text; printf 'a\\nb\\n' > new", new=True)
     return made

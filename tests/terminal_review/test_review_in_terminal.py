@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.forty_lines import LINES, changed
 from tests.mounted import AGENTFSD, Mounted, agentfsd
 
 _PATIENCE_S = 40
-_LINES = [f"line {number}\n" for number in range(1, 41)]
 
 
 class Terminal:
@@ -99,14 +99,9 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
     lower = tmp_path / "lower"
     lower.mkdir()
-    (lower / "text").write_text("".join(_LINES))
-    (lower / "other").write_text("".join(_LINES))
+    (lower / "text").write_text("".join(LINES))
+    (lower / "other").write_text("".join(LINES))
     return make_mount(lower)
-
-
-def changed(**lines: str) -> str:
-    wanted = {int(name[1:]): text for name, text in lines.items()}
-    return "".join(wanted.get(number, line) for number, line in enumerate(_LINES, 1))
 
 
 def test_of_ten_branches_three_pass_and_two_are_kept(project: Mounted, terminal: Terminal) -> None:

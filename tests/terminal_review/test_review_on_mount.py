@@ -1,8 +1,6 @@
 """The review of branches on a real mount: every key that changes something, and what stands in its way."""
 
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from textual.widgets import DataTable
@@ -10,36 +8,14 @@ from textual.widgets import DataTable
 from agentfsd.cli.terminal_review.branch_screen import BranchScreen
 from agentfsd.cli.terminal_review.diff_view import DiffView
 from agentfsd.cli.terminal_review.hunk_text import PIECE
+from tests.forty_lines import LINES, changed
 from tests.mounted import Mounted, agentfsd
-from tests.terminal_review.piloted import Reader, review, reviews
-
-_LINES = [f"line {number}\n" for number in range(1, 41)]
-
-
-@pytest.fixture
-def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
-    lower = tmp_path / "lower"
-    lower.mkdir()
-    (lower / "text").write_text("".join(_LINES))
-    (lower / "other").write_text("".join(_LINES))
-    (lower / "old name").write_text("".join(_LINES))
-    (lower / "logo").write_bytes(b"\0one")
-    (lower / "tool").write_text("#!/bin/sh\n")
-    return make_mount(lower)
-
-
-def changed(**lines: str) -> str:
-    wanted = {int(name[1:]): text for name, text in lines.items()}
-    return "".join(wanted.get(number, line) for number, line in enumerate(_LINES, 1))
+from tests.terminal_review.piloted import Reader, make, review, reviews
 
 
 def obeyed(text: str) -> set[str]:
     """The characters that a terminal would obey."""
     return {char for char in text if (ord(char) < 32 and char != "\n") or 0x7F <= ord(char) < 0xA0}
-
-
-def make(project: Mounted, name: str, script: str) -> None:
-    project.run(name, "sh", "-ec", script, new=True)
 
 
 _CHANGE = "sed -i -e 's/^line 3$/three/' -e 's/^line 20$/twenty/' -e '/^line 38$/d' text"
@@ -52,7 +28,7 @@ def test_only_chosen_hunks_are_committed_and_nothing_before_the_confirmation(pro
         await reader.press("space", "j", "j", "space", "c")
         await reader.until("Commit 2 hunks in 1 file of fix?", "1 change would go into the real directory")
         await reader.press("n")
-        assert (project.lower / "text").read_text() == "".join(_LINES)
+        assert (project.lower / "text").read_text() == "".join(LINES)
         await reader.press("c")
         said = await reader.confirm("y", "Commit 2 hunks in 1 file of fix?")
         assert "fix was committed into the real directory: 1 change." in said
@@ -107,8 +83,8 @@ def test_what_an_agent_changes_between_look_and_commit_is_refused_and_shown_agai
         project.sh("fix", again)
         said = await reader.confirm("y")
         assert f"{'text' if which == 'text' else 'logo'} of fix was changed since it was read." in said
-        assert (project.lower / "text").read_text() == "".join(_LINES)
-        assert (project.lower / "other").read_text() == "".join(_LINES)
+        assert (project.lower / "text").read_text() == "".join(LINES)
+        assert (project.lower / "other").read_text() == "".join(LINES)
         assert (project.lower / "logo").read_bytes() == b"\0one"
         await reader.read()
         await reader.until("2 of 3 hunks chosen")  # the files that are the same are still chosen
@@ -132,7 +108,7 @@ def test_everything_is_refused_when_the_branch_is_another(project: Mounted) -> N
 
     review(project, "fix", walk)
     assert not (project.lower / "unseen").exists()
-    assert (project.lower / "text").read_text() == "".join(_LINES)
+    assert (project.lower / "text").read_text() == "".join(LINES)
 
 
 def test_a_branch_that_changes_or_goes_while_it_is_open_says_so(project: Mounted) -> None:
@@ -175,94 +151,6 @@ def test_hunks_are_taken_back_and_undo_brings_them_back(project: Mounted) -> Non
 
     review(project, "fix", walk)
     assert [branch["name"] for branch in project.json("branch list")] == ["main"]
-
-
-def test_conflicts_are_left_and_settled_block_by_block(project: Mounted) -> None:
-    make(project, "one", "sed -i -e s/^line.3$/three/ -e s/^line.20$/twenty/ text; printf '\\0uno' > logo")
-    make(project, "two", "sed -i -e s/^line.3$/drei/ -e s/^line.20$/zwanzig/ text; printf '\\0due' > logo")
-    project.cli("merge", "one", "--into", "main")
-
-    async def walk(reader: Reader) -> None:
-        await reader.press("m")
-        await reader.until("into which branch?")
-        await reader.press("enter")
-        await reader.until("2 conflicts between two and main: nothing was changed.", "Leave them in main")
-        await reader.press("1")
-        await reader.until("2 conflicts would be left in main")
-        await reader.press("y")
-        await reader.until("Settle them now")
-        await reader.press("s")
-        await reader.until("merge of two into main: 2 conflicts undecided", "theirs (two): binary, 4 bytes")
-        await reader.press("T")
-        await reader.until("Take theirs of logo?")
-        await reader.press("y")
-        await reader.until("1 conflict undecided")
-        await reader.press("f")
-        await reader.until("the merge cannot be finished yet")
-        await reader.press("escape", "n")
-        await reader.until("block 1 of 2: undecided", "drei")
-        await reader.press("t")
-        await reader.until("block 2 of 2: undecided; 1 decided", "zwanzig")
-        await reader.press("o")
-        await reader.until("Write text with these decisions?")
-        assert "<<<<<<<" in (project.subtree("main") / "text").read_text()
-        await reader.press("y")
-        await reader.until("all is decided")
-        await reader.press("f")
-        await reader.until("Finish the merge?")
-        assert "finished" in await reader.confirm("y")
-
-    review(project, "two", walk)
-    assert (project.subtree("main") / "text").read_text() == changed(l3="drei\n", l20="twenty\n")
-    assert (project.subtree("main") / "logo").read_bytes() == b"\0due"
-    assert project.json("conflicts", "main")["state"] == "none"
-
-
-def test_what_is_confirmed_is_done_in_no_other_merge(project: Mounted) -> None:
-    """A picture has no markers, so it is the same in both merges."""
-    make(project, "one", "printf '\\0uno' > logo")
-    make(project, "two", "printf '\\0due' > logo")
-    make(project, "three", "printf '\\0tre' > logo")
-    project.cli("merge", "one", "--into", "main")
-    project.cli("merge", "--conflicts", "two", "main", check=False)
-
-    async def walk(reader: Reader) -> None:
-        await reader.press("x")
-        await reader.until("1 conflict undecided", "two")
-        await reader.press("T")
-        await reader.until("Take theirs of logo?")
-        project.cli("merge", "--abort", "main")
-        project.cli("merge", "--conflicts", "three", "main", check=False)
-        await reader.press("y")
-        await reader.until("main is in another merge than the one that was seen")
-        await reader.press("escape")
-
-    review(project, "main", walk)
-    assert project.json("conflicts", "main")["conflicts"][0]["decided"] == ""
-    assert (project.subtree("main") / "logo").read_bytes() == b"\0uno"
-
-
-def test_a_file_that_is_edited_while_its_blocks_are_decided_is_not_overwritten(project: Mounted) -> None:
-    make(project, "one", "sed -i s/^line.3$/three/ text")
-    make(project, "two", "sed -i s/^line.3$/drei/ text")
-    project.cli("merge", "one", "--into", "main")
-    project.cli("merge", "--conflicts", "two", "main", check=False)
-
-    async def walk(reader: Reader) -> None:
-        await reader.press("x")
-        await reader.until("block 1 of 1")
-        await reader.press("t")
-        await reader.until("Write text")
-        project.sh("main", "echo mine >> text")
-        await reader.press("y")
-        await reader.until("text was changed since it was read")
-        await reader.press("escape", "X")
-        await reader.until("Take the merge back?")
-        assert "taken back" in await reader.confirm("y")
-
-    review(project, "main", walk)
-    assert project.json("conflicts", "main")["state"] == "none"
-    assert (project.subtree("main") / "text").read_text() == changed(l3="three\n")
 
 
 def test_two_reviews_at_once_commit_a_hunk_once(project: Mounted) -> None:
@@ -440,7 +328,7 @@ def test_an_edit_of_the_same_length_is_seen_without_an_audit_trail(project: Moun
         await reader.confirm("y", "Merge everything of fix into main?")
 
     review(project, "fix", walk)
-    assert (project.lower / "text").read_text() == "".join(_LINES)
+    assert (project.lower / "text").read_text() == "".join(LINES)
     assert (project.subtree("main") / "text").read_text() == changed(l3="THREE\n")
 
 
@@ -469,7 +357,7 @@ def test_a_branch_that_is_made_again_under_its_name_is_not_touched(project: Moun
         assert "fix was deleted meanwhile." in await reader.confirm("y")
 
     review(project, "fix", walk)
-    assert (project.lower / "text").read_text() == "".join(_LINES)
+    assert (project.lower / "text").read_text() == "".join(LINES)
 
 
 def test_markup_and_long_names_are_shown_as_they_are(project: Mounted) -> None:

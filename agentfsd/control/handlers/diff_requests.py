@@ -34,7 +34,7 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
     wanted = parse(requested_paths(request))
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
-    with _old_side(services, a, b, own=request.own) as old:
+    with _old_side(services, a, b, wanted, own=request.own) as old:
         new = services.overlay.trees.side(b)
         changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
         changes = [change for change in changes if not context.hides(change.path, change.old_path)]
@@ -96,15 +96,17 @@ async def diff_patch(services: Services, request: wire.DiffPatch, context: Reque
     diff_patches.check(request)
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
-    with _old_side(services, a, b, own=request.own) as old:
+    with _old_side(services, a, b, parse(requested_paths(request)), own=request.own) as old:
         new = services.overlay.trees.side(b)
         return wire.PatchesReply(
             patches=await diff_patches.make(services.overlay, old, new, request, context, services.info.state)
         )
 
 
-def _old_side(services: Services, a: str | None, b: str | None, *, own: bool) -> AbstractContextManager[Tree]:
-    """Return the tree to compare *b* with: what it was made from (*own*), or *a*."""
+def _old_side(
+    services: Services, a: str | None, b: str | None, wanted: tuple[bytes, ...], *, own: bool
+) -> AbstractContextManager[Tree]:  # fmt: skip
+    """Return the tree to compare *b* with at the *wanted* paths: what it was made from (*own*), or *a*."""
     if own and b is not None:
-        return kept_bases.made_from(services.overlay.trees, b)
+        return kept_bases.made_from(services.overlay.trees, b, wanted)
     return nullcontext(services.overlay.trees.side(a))
