@@ -6,8 +6,10 @@ from pathlib import Path
 from agentfsd.backstore.hostfs import HostBackstore
 from agentfsd.core import data, directory_entries
 from agentfsd.core.directory_entries import Owner
+from agentfsd.core.ids import IdMaker
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode, Tree
+from agentfsd.lower.frozen_bases import FrozenBases
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata.row_store import Store
 
@@ -26,9 +28,11 @@ class Opened:
         self.lower = HostLower(str(self.base / "lower"))
         self.backstore = HostBackstore(str(self.base / "objects"))
         self.store = Store.open(str(self.base / "meta.db"), "lower")
-        self.overlay = Overlay(self.store, self.lower, self.backstore)
+        self.bases = FrozenBases(str(self.base / "bases"), self.lower)
+        self.overlay = Overlay(self.store, self.lower, self.backstore, open_base=self.bases.open)
 
     def close(self) -> None:
+        self.overlay.lowers.close()
         self.store.close()
         self.backstore.close()
         self.lower.close()
@@ -36,6 +40,12 @@ class Opened:
     def reopen(self) -> None:
         self.close()
         self.open()
+
+    def freeze(self) -> str:
+        """Make a frozen base, and return its id."""
+        base = IdMaker().make()
+        self.bases.freeze(base)
+        return base
 
     def tree(self, ref: str = "main") -> Tree:
         return self.overlay.trees.of(ref)

@@ -9,7 +9,10 @@ _SECTIONS = (  # as `agentfsd --help` shows them; each command is in the module 
     HelpSection("Start", ("run", "shell", "mount", "umount", "doctor")),
     HelpSection(
         "Branches",
-        ("branch", "worktree", "bind", "unbind", "bindings", "merge", "conflicts", "resolve", "commit", "export", "import"),
+        (
+            "branch", "worktree", "bind", "unbind", "bindings", "merge", "rebase", "conflicts", "resolve", "commit", "export",
+            "import",
+        ),  # fmt: skip
     ),
     HelpSection("Agents", ("agent", "hook", "mcp", "rewind")),
     HelpSection("History", ("snapshot", "log", "restore", "undo", "discard", "prune", "gc")),

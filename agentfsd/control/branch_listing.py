@@ -8,6 +8,7 @@ from agentfsd.control.cooperative import drive
 from agentfsd.control.handler_services import Services
 from agentfsd.control.reply_records import wire_repository
 from agentfsd.control.request_context import RequestContext
+from agentfsd.core.ids import made_ns
 from agentfsd.escape import quoted
 from agentfsd.history.resolving import state_of_branch
 from agentfsd.metadata.rows import SnapshotRow
@@ -37,7 +38,13 @@ def _wire(
         changed_ns=services.audit.changed.get(info.id, 0) if services.audit is not None else 0,
         committed_ns=services.overlay.branches.committed_ns(info.id), worktree=services.overlay.worktrees.directory(info.id),
         overlaps=shared[0], conflicts=shared[1], merging=merge.names, undecided=len(merge.undecided), notes=notes,
+        frozen_ns=_frozen_ns(services, info.id),
     )  # fmt: skip
+
+
+def _frozen_ns(services: Services, branch_id: str) -> int:
+    base = services.overlay.lowers.name(services.overlay.refs.branch(branch_id).head)
+    return made_ns(base) if base else 0
 
 
 async def wire_branch(services: Services, ref: str) -> wire.Branch:

@@ -75,6 +75,16 @@ class RunsBesideUs(Protocol):
         """
 
 
+class BaseMaker(Protocol):
+    """Makes frozen bases. ``why_not``: why there can be none; "" if there can."""
+
+    @property
+    def why_not(self) -> str: ...
+
+    def made(self, progress: Callable[[int, int, str], None]) -> AbstractAsyncContextManager[str]:
+        """Freeze the real directory and yield the base's id. If no layer has it after the block, it is removed. Refusal."""
+
+
 class CommitTurn:
     """Permits one commit into the real directory at a time. ``is_taken`` is true while one is under way."""
 
@@ -127,6 +137,7 @@ class Services:
         open_view: Makes a mount that shows one branch (its id), with that way to carry data. None: there are no such mounts.
         runs: Runs that change branches without the daemon; None without a mount.
         homes: Has the changes of branches to the home directory; None without a mount.
+        bases: Makes frozen bases; None: this daemon does not.
         connections: Branch id, session and io of each connection of the kernel.
         traffic: Counters of requests.
         identify: Command and user of a process.
@@ -163,6 +174,7 @@ class Services:
     forwarding: Forwarding | None = None
     interpose_path: str = ""
     descriptor_ioctl: int = 0
+    bases: BaseMaker | None = None
     commit_turn: CommitTurn = field(default_factory=CommitTurn)
     counts: ChangeCounts = field(default_factory=ChangeCounts)
     overlaps: OverlapWatch | None = None
@@ -174,6 +186,13 @@ class Services:
         if self.runs is None:
             return nullcontext("")
         return self.runs.standing_still(branch_id, context.caller.pid, changes=changes)
+
+    def frozen_base(self, context: RequestContext) -> AbstractAsyncContextManager[str]:
+        """Freeze the real directory for a request, and yield the base's id. Refusal if there can be no frozen base."""
+        why_not = "this daemon keeps none" if self.bases is None else self.bases.why_not
+        if self.bases is None or why_not:
+            raise Refusal(errno.EOPNOTSUPP, "no-frozen-base", f"the real directory cannot be frozen: {why_not}")
+        return self.bases.made(context.progress)
 
     async def push(self) -> None:
         """Show such runs the states that their branches have got. OSError."""

@@ -28,6 +28,11 @@ class IdMaker:
         return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
 
 
+def made_ns(identifier: str) -> int:
+    """Return when an identifier was made, in ns since the epoch, to the millisecond."""
+    return sum(_ALPHABET.index(digit) << 5 * place for place, digit in enumerate(reversed(identifier))) // (1 << 80) * 1_000_000
+
+
 def check_name(kind: str, name: str) -> None:
     """Check the name of a branch or snapshot (*kind*, for the message); Refusal ``bad-name``."""
     if NAME.fullmatch(name):

@@ -20,7 +20,7 @@ class LowerChanges:
         yield from self._state.replaced
 
     def moved(self, paths: dict[bytes, bytes], once: str) -> None:
-        """Replace the lower paths of inodes after a commit has moved files in the lower.
+        """Replace the lower paths of inodes after a commit has moved files in the lower. No frozen base has moved.
 
         Args:
             paths: The new path by the old one.
@@ -32,10 +32,10 @@ class LowerChanges:
         with store.transaction() as tx:
             store.put_value(_LAST_MOVE, once)
             for tree in self._trees():
-                for inode in tree.from_lower() + tree.loaded():
+                for inode in tree.from_lower() + tree.loaded() if tree.lower is self._state.lowers.live else ():
                     if inode.lower_path in paths:
                         tx.set(inode, lower_path=paths[inode.lower_path])
-            store.move_lower_paths(paths)
+            store.move_lower_paths(paths, self._state.lowers.frozen_layers())
 
     def touched(self, identities: dict[LowerIdentity, LowerIdentity]) -> None:
         """Replace the lower identities of inodes after an undone commit has put objects back into the lower.

@@ -12,6 +12,7 @@ from agentfsd.core.tree import Parts, Tree
 from agentfsd.domain_errors import not_found
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.rows import BranchRow
+from agentfsd.types import Lower
 
 
 class OpenTrees:
@@ -64,6 +65,19 @@ class OpenTrees:
         """Return the tree of a ref for a comparison. None opens a read-only tree of the bare lower."""
         return self._open("", 0, read_only=True) if ref is None else self.of(ref)
 
+    def in_use(self) -> Iterator[Tree]:
+        """Yield every open tree, and those that were replaced but are still in use."""
+        yield from self._state.trees.values()
+        yield from self._state.replaced
+
+    def know_bases(self) -> None:
+        """Note that a layer has got a frozen base."""
+        self._state.lowers.any = True
+
+    def share_lower(self, one: int, other: int) -> bool:
+        """Return whether the same lower is beneath two layers."""
+        return self._state.lowers.name(one) == self._state.lowers.name(other)
+
     def branch_ids(self) -> list[str]:
         """Return the id of every branch, in order of creation."""
         return sorted(self._state.branches)
@@ -78,8 +92,10 @@ class OpenTrees:
         """Return how many inodes the open trees hold in memory."""
         return sum(len(tree.loaded()) for tree in self._state.trees.values())
 
-    def _open(self, tree_id: str, head: int, *, read_only: bool) -> Tree:
-        return Tree(self.parts, tree_id, head, layer_rows.chain(self.parts.store, head), read_only=read_only)
+    def _open(self, tree_id: str, head: int, *, read_only: bool, over: Lower | None = None) -> Tree:
+        lower = self._state.lowers.of(head) if over is None else over
+        parts = self.parts if lower is self.parts.lower else self.parts._replace(lower=lower)
+        return Tree(parts, tree_id, head, layer_rows.chain(self.parts.store, head), read_only=read_only)
 
     def detach(self, tree_id: str, *, carry: bool = False) -> None:
         """Detach the tree of a branch or snapshot whose state was replaced or removed.
@@ -97,7 +113,7 @@ class OpenTrees:
     # -- of work under way
 
     @contextmanager
-    def frozen(self, ref: str | None, *, readers_follow: bool = True) -> Iterator[Tree]:
+    def frozen(self, ref: str | None, *, readers_follow: bool = True, over: Lower | None = None) -> Iterator[Tree]:
         """Seal a ref and open a read-only view of it, for work that takes longer than one step.
 
         The view goes at the end of the block.
@@ -106,39 +122,45 @@ class OpenTrees:
             ref: None for the bare lower.
             readers_follow: See Layers.seal(). False for work that later replaces the branch's state: it does so only if the new
                 head is still empty, and copies for readers would fill it.
+            over: What to show the ref's changes over; None for what lies beneath the ref.
         """
         layer = 0
         if ref is not None:
             with self.parts.store.transaction() as tx:
                 layer = self._layers.seal(tx, self._refs.find(ref), readers_follow=readers_follow)
-        with self.pinned(layer, read_only=True) as tree:
+        with self.pinned(layer, read_only=True, over=over) as tree:
             yield tree
 
     @contextmanager
-    def made_from(self, branch_ref: str) -> Iterator[Tree]:
-        """Open a read-only view of the state that a branch was made from. It goes at the end of the block."""
-        with self.pinned(self._refs.branch(branch_ref).base_layer, read_only=True) as tree:
+    def made_from(self, branch_ref: str, *, over: Lower | None = None) -> Iterator[Tree]:
+        """Open a read-only view of the state that a branch was made from. It goes at the end of the block.
+
+        *over*: what to show it over; None for what lies beneath the branch.
+        """
+        branch = self._refs.branch(branch_ref)
+        beneath = self._state.lowers.of(branch.head) if over is None else over
+        with self.pinned(branch.base_layer, read_only=True, over=beneath) as tree:
             yield tree
 
     @contextmanager
-    def pinned(self, layer: int, *, read_only: bool) -> Iterator[Tree]:
+    def pinned(self, layer: int, *, read_only: bool, over: Lower | None = None) -> Iterator[Tree]:
         """Open a view of a layer, and keep the layer until the end of the block.
 
-        Afterwards the layer is freed unless something else refers to it.
+        Afterwards the layer is freed unless something else refers to it. *over*: as in frozen().
         """
         try:
-            with self.kept(layer, read_only=read_only) as tree:
+            with self.kept(layer, read_only=read_only, over=over) as tree:
                 yield tree
         finally:
             with self.parts.store.transaction() as tx:
                 self._layers.release(tx, layer)
 
     @contextmanager
-    def kept(self, layer: int, *, read_only: bool = True) -> Iterator[Tree]:
+    def kept(self, layer: int, *, read_only: bool = True, over: Lower | None = None) -> Iterator[Tree]:
         """Open a view of a sealed layer as pinned() does. At the end of the block the layer stays in its branch."""
         state, tree_id = self._state, f"~{next(self._numbers)}"
         state.pins[layer] += 1
-        tree = state.trees[tree_id] = self._open(tree_id, layer, read_only=read_only)
+        tree = state.trees[tree_id] = self._open(tree_id, layer, read_only=read_only, over=over)
         try:
             yield tree
         finally:
@@ -163,11 +185,11 @@ class OpenTrees:
 
     @contextmanager
     def scratch(self, base: Tree) -> Iterator[Tree]:
-        """Open a writable view above a frozen one.
+        """Open a writable view above a frozen one, over the same lower.
 
         The caller may make the view's layer part of a branch before the block ends. Otherwise the layer is freed.
         """
         with self.parts.store.transaction():
             layer = layer_rows.new_layer(self.parts.store, base.head)
-        with self.pinned(layer, read_only=False) as tree:
+        with self.pinned(layer, read_only=False, over=base.lower) as tree:
             yield tree

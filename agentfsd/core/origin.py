@@ -15,6 +15,7 @@ from agentfsd.metadata import origin_rows
 from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.rows import OriginRow, is_whiteout
 from agentfsd.metadata.transaction import Transaction
+from agentfsd.types import Lower
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE: file systems take their time stamps from it, and a finer clock is ahead of them
 _UNKNOWN = -1  # a change time that no file has
@@ -104,16 +105,16 @@ def _drop_base(tree: Tree, row: OriginRow) -> None:
         tree.store.put_object(row.base, GARBAGE)
 
 
-def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes) -> None:
-    """Record, after a commit has written the branch's state to *path*, what the lower has there now.
+def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes, live: Lower) -> None:
+    """Record, after a commit has written the branch's state to *path*, what the real directory has there now.
 
     It replaces the earlier record of *name* in *directory*. The content becomes the base of later merges.
     """
     tree = directory.tree
-    now = now_in_lower(tree, path)
+    now = now_in(live, tree, path)
     base = 0
     if now != NO_LOWER:
-        base = _keep_content(tx, tree, path, tree.lower.stat(path))
+        base = _keep_content(tx, tree, path, live.stat(path), live)
     old = origin_rows.find(tree.store, directory.id, name, tree.chain)
     if old is not None:
         _drop_base(tree, old)
@@ -183,14 +184,14 @@ def _first_change(directory: Inode, name: bytes) -> int:
     return 1 << 63 if child is None or is_whiteout(child) else origin_rows.oldest(directory.tree.store, child)
 
 
-def follow(tx: Transaction, inode: Inode, path: bytes) -> None:
-    """Record, after a commit, that the lower has the branch's *inode* at *path* now.
+def follow(tx: Transaction, inode: Inode, path: bytes, live: Lower) -> None:
+    """Record, after a commit, that the real directory has the branch's *inode* at *path* now.
 
     The inode gets the identity of the lower's object. If it was copied up, *path* becomes its path in the lower.
     *inode* has a row in the head layer.
     """
     tree = inode.tree
-    now = now_in_lower(tree, path)
+    now = now_in(live, tree, path)
     if now == NO_LOWER:
         return
     tx.set(inode, lower=now)
@@ -199,8 +200,8 @@ def follow(tx: Transaction, inode: Inode, path: bytes) -> None:
     tree.store.put_inode(inode.row(tree.head))
 
 
-def _keep_content(tx: Transaction, tree: Tree, path: bytes, status: os.stat_result) -> int:
-    """Keep the content of a file of the lower in an object.
+def _keep_content(tx: Transaction, tree: Tree, path: bytes, status: os.stat_result, lower: Lower | None = None) -> int:
+    """Keep the content of a file of the lower in an object. *lower*: None for the tree's.
 
     Returns:
         The object's number; 0 if the file is not kept (see note()), cannot be read, or there is no room.
@@ -209,7 +210,7 @@ def _keep_content(tx: Transaction, tree: Tree, path: bytes, status: os.stat_resu
         return 0
     number = tree.store.next_id("object")
     try:
-        fd = tree.lower.open(path)
+        fd = (lower or tree.lower).open(path)
         try:
             clone_object(tree, fd, number).close()
         finally:
@@ -267,7 +268,12 @@ def has_moved(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) ->
 
 def now_in_lower(tree: Tree, path: bytes) -> LowerIdentity:
     """Return the identity of what the lower has at *path* now; NO_LOWER for nothing."""
+    return now_in(tree.lower, tree, path)
+
+
+def now_in(lower: Lower, tree: Tree, path: bytes) -> LowerIdentity:
+    """Return the identity of what *lower* has at *path* now; NO_LOWER for nothing."""
     try:
-        return tree.identify(tree.lower.stat(path))
+        return tree.identify(lower.stat(path))
     except (FileNotFoundError, NotADirectoryError):
         return NO_LOWER

@@ -4,7 +4,7 @@ Overlay assembles its parts, such as branches and snapshots; the logic is in the
 """
 
 import os
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 
 from agentfsd.core import consistency_check
 from agentfsd.core.branch_comparison import BranchComparison
@@ -55,16 +55,25 @@ class Overlay:
         comparison: Finds the differences between two refs.
         settings: The settings that are stored in the database.
         rules: The rules by path.
+        lowers: The real directory, and the frozen bases beneath branches.
         lower_changes: Updates inodes after a commit has changed the lower.
         default_id: Id of the default branch.
         recovered: The damage that this start has found, and what it did about it.
     """
 
-    def __init__(self, store: Store, lower: Lower, backstore: Backstore, *, spared: Collection[str] = ()) -> None:
-        """Open it. *spared*: ids of temporary branches in which processes work since before the daemon was started again."""
-        state = load_state(store, lower, backstore)
+    def __init__(
+        self, store: Store, lower: Lower, backstore: Backstore, *, spared: Collection[str] = (),
+        open_base: Callable[[str], Lower] | None = None,
+    ) -> None:  # fmt: skip
+        """Open it.
+
+        Args:
+            spared: Ids of temporary branches in which processes work since before the daemon was started again.
+            open_base: Opens a frozen base by its id, or raises Refusal; None where there are none.
+        """
+        state = load_state(store, lower, backstore, open_base)
         self.store, self.backstore = store, backstore
-        self.parts, self.events, self._state = state.parts, state.events, state
+        self.parts, self.events, self._state, self.lowers = state.parts, state.events, state, state.lowers
         self.refs = Refs(state)
         self.layers = Layers(state)
         self.trees = OpenTrees(state, self.refs, self.layers)

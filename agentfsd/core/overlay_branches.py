@@ -4,6 +4,7 @@ import errno
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from agentfsd.core import frozen_layers
 from agentfsd.core.ids import check_name
 from agentfsd.core.layer_lifecycle import Layers
 from agentfsd.core.open_trees import OpenTrees
@@ -45,7 +46,9 @@ class Branches:
 
     # -- making, renaming, deleting
 
-    def create(self, name: str, source: str | None = None, *, temporary: bool = False, shows_lower: bool = False) -> BranchInfo:
+    def create(
+        self, name: str, source: str | None = None, *, temporary: bool = False, shows_lower: bool = False, base: str = ""
+    ) -> BranchInfo:  # fmt: skip
         """Make a branch from a snapshot, or from the present state of another branch. Takes constant time.
 
         Args:
@@ -53,6 +56,7 @@ class Branches:
             source: A branch or snapshot; None for the default branch.
             temporary: Whether it is removed with the conversation that made it, unless it is renamed: see TemporaryRefs.
             shows_lower: Whether the source shows what the lower does: then the branch counts as made from the lower.
+            base: The frozen base that the branch shows; "" for what lies beneath the source.
 
         Raises:
             Refusal: ``bad-name``, ``branch-exists``, or as Refs.find() for the source.
@@ -64,7 +68,10 @@ class Branches:
         made_from = origin.id if isinstance(origin, BranchRow) else origin.branch_id
         with self._state.store.transaction() as tx:
             layer = self._layers.seal(tx, origin)
-            row = self._add(tx, name, "" if shows_lower or self._layers.is_bare(layer) else origin.name, layer, made_from)
+            made_of = "" if shows_lower or self._layers.is_bare(layer) else origin.name
+            if base:
+                layer = frozen_layers.add(self._trees, layer, base)
+            row = self._add(tx, name, made_of, layer, made_from)
             self._state.mark_temporary(tx, [row.id] if temporary else [])
             self._rules.branch_made(tx, row.id, made_from)
         return self._info(row)
@@ -250,6 +257,37 @@ class Branches:
         store, head = self._state.store, self._state.branches[branch_id].head
         return layer_rows.parents(store).get(head) == seen and layer_rows.is_empty(store, head)
 
+    def freeze(self, branch_id: str, base: str) -> None:
+        """Have a branch show a frozen base beneath its changes, from now on."""
+        with self._state.store.transaction() as tx:
+            layer = self._layers.seal(tx, self._refs.branch(branch_id))
+            self._replace_head(tx, branch_id, frozen_layers.add(self._trees, layer, base))
+        self._trees.detach(branch_id, carry=True)
+
+    def rebase(self, branch_id: str, made: Tree, seen: int, bottom: int, author_pid: int = 0, author: str = "") -> bool:
+        """Replace a branch's state by one above another frozen base. Open files move to the new state.
+
+        Args:
+            branch_id: The branch.
+            made: The tree that holds the new state.
+            seen: The layer that held the branch's state, sealed, when the work began.
+            bottom: The layer beneath *made* that has the base. The branch counts as made from it.
+            author_pid: As for take_over().
+            author: Likewise.
+
+        Returns:
+            Whether the state was replaced. If the branch has changed since *seen*, nothing happens.
+        """
+
+        def also(tx: Transaction) -> None:
+            row = self._state.branches[branch_id]
+            layer_rows.set_base_layer(self._state.store, branch_id, bottom)
+            layer_rows.put_merge(self._state.store, made.head, seen)  # for later merges with others
+            tx.put(self._state.branches, branch_id, row._replace(base_layer=bottom))
+            self._layers.release(tx, row.base_layer)
+
+        return self.take_over(branch_id, made, seen, "rebase", (), author_pid, author, also)
+
     def become_bare(self, branch_id: str) -> None:
         """Make a branch show the lower as it is, after a commit has written all its changes there.
 
@@ -288,7 +326,8 @@ class Branches:
             if keep and (even_bare or not self._layers.is_bare(row.head)):
                 kept = self._undo_log.remember(tx, row, "discard")
             if row.id == self.default_id:
-                self._replace_head(tx, row.id, 0)
+                base = self._state.lowers.name(row.head)
+                self._replace_head(tx, row.id, layer_rows.new_layer(self._state.store, 0, base) if base else 0)
             else:
                 self._delete(tx, self._state.branches[row.id])
         self._trees.detach(row.id)

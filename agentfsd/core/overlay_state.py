@@ -1,11 +1,12 @@
 """The data that an overlay holds in memory: rows of branches and snapshots, and the open trees. The logic is elsewhere."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
 from agentfsd.core import lent_branches
+from agentfsd.core.base_lowers import BaseLowers
 from agentfsd.core.copyup_settings import CopyUpSettings
 from agentfsd.core.doomed_contents import DoomedContents
 from agentfsd.core.ids import IdMaker
@@ -38,6 +39,7 @@ class OverlayState:
         trees: Open trees by the id of their branch or snapshot; those of running work have ids of their own.
         replaced: Detached trees that are still in use: a process has a file open, or the kernel refers to an inode.
         pins: Layers that running work needs, with the number of users.
+        lowers: What lies beneath each layer.
         ids: Makes ids for branches and snapshots.
     """
 
@@ -49,6 +51,7 @@ class OverlayState:
     steps: dict[int, StepRow]
     temporary: dict[str, bool]
     worktrees: dict[str, str]
+    lowers: BaseLowers
     trees: dict[str, Tree] = field(default_factory=dict)
     replaced: WeakSet[Tree] = field(default_factory=WeakSet)
     pins: Counter[int] = field(default_factory=Counter)
@@ -79,7 +82,9 @@ class OverlayState:
             self.store.put_value(_TEMPORARY, " ".join(self.temporary))
 
 
-def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState:
+def load_state(
+    store: Store, lower: Lower, backstore: Backstore, open_base: Callable[[str], Lower] | None = None
+) -> OverlayState:  # fmt: skip
     """Read branches, snapshots and the undo log from the database. No tree is open yet."""
     events = OverlayEvents()
     branches = {row.id: row for row in layer_rows.branches(store)}
@@ -95,5 +100,6 @@ def load_state(store: Store, lower: Lower, backstore: Backstore) -> OverlayState
         {row.id: row for row in step_rows.read(store)},
         dict.fromkeys(store.value(_TEMPORARY).split(), True),
         {branch_id: found for branch_id in branches if (found := store.value(WORKTREE + branch_id))},
+        BaseLowers(store, lower, open_base),
         pins=Counter(pinned),
     )

@@ -80,6 +80,25 @@ def pairs_at(old: Tree, new: Tree, paths: Iterable[bytes]) -> Iterator[EntryPair
     return walker.settled(walker.at(paths))
 
 
+def pair_at(old: Tree, new: Tree, path: bytes) -> EntryPair | None:
+    """Return the pair of one path in two trees that show different lowers; None if they do not differ there.
+
+    What only the old tree has counts as removed, whoever removed it.
+    """
+    parent, _, name = path.rpartition(b"/")
+    within, before = _directory_at(new, parent), _directory_at(old, parent)
+    if not path:
+        was: Inode | None = old.root
+        now: Inode | None = new.root
+    else:
+        was = old.find(before, name) if before is not None else None
+        now = new.find(within, name) if within is not None else None
+    if was is None or now is None:
+        return None if was is now else EntryPair(path, was, now, (), within)
+    differences = _Walker(TouchedNames(old, new), None).differences(was, now)
+    return EntryPair(path, was, now, differences, within) if differences else None
+
+
 def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | None = None) -> list[PathChange]:
     """Return the changes that lead from *old* to *new*, sorted by path.
 
@@ -270,7 +289,12 @@ class _Walker:
 
 def _share_xattrs(old: Inode, new: Inode) -> bool:
     """Tell whether both show the extended attributes of the same lower file, or none. That needs no look at the lower."""
-    return old.xattrs is None and new.xattrs is None and old.lower_path == new.lower_path
+    return old.xattrs is None and new.xattrs is None and _share_lower(old, new)
+
+
+def _share_lower(old: Inode, new: Inode) -> bool:
+    """Tell whether two inodes without data of their own show the same object of the lower, which may have two frozen states."""
+    return old.lower_path == new.lower_path and (old.tree.lower is new.tree.lower or old.lower == new.lower)
 
 
 def _directory_at(tree: Tree, path: bytes) -> Inode | None:
@@ -288,7 +312,7 @@ def same_content(old: Inode, new: Inode) -> bool:
 
 def _same(old: Inode, new: Inode, was: Attributes, now: Attributes, verdicts: ComparisonResults | None = None) -> bool:
     if old.is_file:
-        if old.content == new.content and (old.content or old.lower_path == new.lower_path):
+        if old.content == new.content and (old.content or _share_lower(old, new)):
             return True
         return was.size == now.size and (same_bytes(old, new) if verdicts is None else verdicts.of(old, new))
     if stat.S_ISLNK(old.mode):

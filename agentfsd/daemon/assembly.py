@@ -33,6 +33,7 @@ from agentfsd.control.service import ControlService
 from agentfsd.core import declared_settings
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import inheritance
+from agentfsd.daemon.base_making import BaseMaking
 from agentfsd.daemon.housekeeping import Housekeeping, follow_forks
 from agentfsd.daemon.inheritance import Inheritance
 from agentfsd.daemon.maintenance import Maintenance
@@ -51,6 +52,7 @@ from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.handoff.descriptor_mounts import DescriptorMounts
 from agentfsd.handoff.interpose_server import InterposeServer
 from agentfsd.linux import mounts
+from agentfsd.lower.frozen_bases import FrozenBases
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.lower.watch import LowerWatch
 from agentfsd.metadata.database_refusals import unreadable
@@ -86,9 +88,12 @@ class Daemon:
         self.store = held.store
         try:
             spared = {record.branch_id for record in records.found} if records is not None else set()
-            self.overlay = Overlay(held.store, self.lower, held.backstore, spared=spared)
+            frozen = FrozenBases(self.state.bases, self.lower)
+            self.overlay = Overlay(held.store, self.lower, held.backstore, spared=spared, open_base=frozen.open)
         except sqlite3.DatabaseError as exc:
             raise unreadable(held.place.metadata, exc) from exc
+        inside = mount_table.is_within(config.state, config.lower)
+        self.base_making = BaseMaking(self.overlay, frozen, "the state directory lies in it" if inside else "")
         self.bindings = Bindings(records)
         self.questions = Questions(self._ask_limit_s, self.bindings.process_of)
         self.overlay.rules.on_changed.append(self.questions.forget_answers)
@@ -116,6 +121,7 @@ class Daemon:
                 open_for_writing=lambda branch_id: self.mount.main.cache.handles.open_for_writing(branch_id),
                 identify=ProcessIdentifier(self.bindings, self.overlay),
                 questions=self.questions,
+                bases=self.base_making,
             )
         )
         self.server = ControlSocketServer(self.service)
@@ -260,6 +266,7 @@ class Daemon:
         self.views.close()
         self.bindings.close()
         self.watch.close()
+        self.overlay.lowers.close()
         self.lower.close()
         self.kept.end()
 
@@ -329,11 +336,13 @@ class Daemon:
         assert self.succession is not None
         return Housekeeping(
             self.overlay, self.held.room, self.bindings, self.mount, self.overlays, self.homes, self.forwarding, self.doorway,
-            self.succession,
+            self.succession, self.base_making,
         )  # fmt: skip
 
     async def _announce(self, ready: readiness.ReadinessPipe, nursery: trio.Nursery) -> None:
         """Report readiness after the mount has answered a request."""
+        if self.config.frozen:
+            await self.base_making.freeze_main()
         with trio.fail_after(_READY_TIMEOUT_S):
             root = await trio.to_thread.run_sync(os.stat, self.config.mountpoint, abandon_on_cancel=True)
         device = self.mount.is_at(root.st_dev)

@@ -9,6 +9,7 @@ import trio.lowlevel
 from agentfsd.backstore.free_space import FreeSpace
 from agentfsd.binding.table import Bindings
 from agentfsd.core.overlay import Overlay
+from agentfsd.daemon.base_making import BaseMaking
 from agentfsd.daemon.succession import Succession
 from agentfsd.fuse.home_mounts import HomeMounts
 from agentfsd.fuse.mount import FuseMount
@@ -29,11 +30,11 @@ class Housekeeping:
 
     def __init__(
         self, overlay: Overlay, room: FreeSpace, bindings: Bindings, mount: FuseMount, overlays: RunOverlays, homes: HomeMounts,
-        forwarding: Forwarding, doorway: InterposeServer, succession: Succession,
+        forwarding: Forwarding, doorway: InterposeServer, succession: Succession, bases: BaseMaking,
     ) -> None:  # fmt: skip
         self._overlay, self._room, self._bindings, self._mount = overlay, room, bindings, mount
         self._overlays, self._homes, self._forwarding, self._doorway = overlays, homes, forwarding, doorway
-        self._succession = succession
+        self._succession, self._bases = succession, bases
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -48,6 +49,7 @@ class Housekeeping:
             self._doorway.sweep()
             self._succession.tell_again()
             await self._free()
+            await self._bases.sweep()
 
     async def _free(self) -> None:
         """Free unreferenced contents, a little at a time."""

@@ -15,6 +15,7 @@ from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.paths import touches
 from agentfsd.metadata import origin_rows
 from agentfsd.repositories.reading import at
+from agentfsd.types import Lower
 
 
 class KeptBase:
@@ -53,14 +54,20 @@ def find(pair: EntryPair) -> KeptBase | None:
 
 
 @contextmanager
-def made_from(trees: OpenTrees, branch: str, wanted: tuple[bytes, ...] = ()) -> Iterator[Tree]:
+def made_from(
+    trees: OpenTrees, branch: str, wanted: tuple[bytes, ...] = (), over: Lower | None = None
+) -> Iterator[Tree]:  # fmt: skip
     """Open what a branch was made from, as a person looks at what it changed.
 
     A file that the branch has changed is as it was then, if the lower has changed it since: what others did is no change of the
-    branch. Everything else is as trees.made_from() shows it. *wanted*: the only paths that are looked at; empty for all.
+    branch. Everything else is as trees.made_from() shows it.
+
+    Args:
+        wanted: The only paths that are looked at; empty for all.
+        over: As in trees.made_from().
     """
     with ExitStack() as held:
-        base = held.enter_context(trees.made_from(branch))
+        base = held.enter_context(trees.made_from(branch, over=over))
         moved = _moved(base, trees.of(branch), wanted)
         if moved:
             made = held.enter_context(trees.scratch(base))

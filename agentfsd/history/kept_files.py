@@ -6,21 +6,19 @@ renamed directory is kept for branches only.
 """
 
 import stat
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from agentfsd.core import copyup, hard_links
-from agentfsd.core.inode import NO_LOWER
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.core.tree import Inode, Tree
 from agentfsd.history.commit import Plan
+from agentfsd.history.kept_directories import Progress, keep_all
 from agentfsd.history.paths import directories_above
 from agentfsd.lower.commit_plan import ABSENT, Put, Remove
 from agentfsd.metadata import layer_rows
 from agentfsd.metadata.rows import LowerUse
 from agentfsd.types import Lower
-
-Progress = Generator[tuple[int, int, str], None, None]
 
 
 def keep_for_others(overlay: Overlay, branch_id: str, committed: Tree, plan: Plan) -> Progress:
@@ -41,13 +39,13 @@ def keep_for_others(overlay: Overlay, branch_id: str, committed: Tree, plan: Pla
     for other in overlay.trees.branch_ids() if uses else ():
         tree = overlay.trees.of_branch(other)
         done.add(tree.head)
-        if other != branch_id:
+        if other != branch_id and tree.lower is overlay.lowers.live:  # a frozen base keeps what it has
             yield from _keep(tree, uses, going, moving)
     files = {use for use in uses if not use.is_directory}
     for layer in sorted({use.layer for use in files} - done, reverse=True):
         if layer in layer_rows.parents(overlay.store):  # else freed since
             with overlay.trees.writable_at(layer) as tree:
-                yield from _keep(tree, files, going, moving)
+                yield from _keep(tree, files if tree.lower is overlay.lowers.live else set(), going, moving)
 
 
 class _Going(NamedTuple):
@@ -128,7 +126,7 @@ def _keep_directory(directory: Inode, going: _Going, moving: Mapping[bytes, byte
     path, tree = directory.lower_path, directory.tree
     assert path is not None
     if going.takes(path):
-        yield from _keep_all(directory, moving.get(path), moving)
+        yield from keep_all(directory, moving.get(path), moving)
         return
     for gone in sorted(going.removed):
         if gone.startswith(path + b"/"):
@@ -136,34 +134,4 @@ def _keep_directory(directory: Inode, going: _Going, moving: Mapping[bytes, byte
             for name in gone[len(path) + 1 :].split(b"/"):
                 node = tree.find(node, name) if node is not None and node.is_dir else None
             if node is not None and node.lower_path == gone:
-                yield from _keep_all(node, None, moving)
-
-
-def _keep_all(inode: Inode, later: bytes | None, moving: Mapping[bytes, bytes]) -> Progress:
-    """Keep a file, or a directory and everything that it shows of the lower.
-
-    Args:
-        inode: What goes.
-        later: The path at which this tree shows what the lower has there after the commit; None if there is none.
-        moving: See _moving().
-    """
-    tree, path = inode.tree, inode.lower_path
-    if path is None or inode.has_own_data or (later is not None and not inode.is_dir):
-        return
-    if inode.is_file:
-        copyup.own_content(inode)
-    elif later is None:
-        with tree.store.transaction() as tx:
-            copyup.materialize(tx, inode)
-    yield 0, 0, "keeping what other branches moved"
-    if not inode.is_dir:
-        return
-    for name in tree.names(inode):
-        child = tree.find(inode, name)
-        if child is not None and child.lower_path == join(path, name):
-            moved = join(later, name) if later is not None else None
-            yield from _keep_all(child, moved if moved == moving.get(child.lower_path) else None, moving)
-    if later is None:  # what the lower gets at this path some day is another directory
-        with tree.store.transaction() as tx:
-            tx.set(inode, lower_path=None, lower=NO_LOWER)
-            copyup.save(tx, inode)
+                yield from keep_all(node, None, moving)

@@ -10,7 +10,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import invalid
-from agentfsd.history import kept_bases, picked
+from agentfsd.history import kept_bases, other_lower, picked
 from agentfsd.history.applying import Author, apply, refresh_indexes, until_taken
 from agentfsd.history.known_lower import KnownLower
 from agentfsd.history.leaving import Leaving
@@ -24,6 +24,7 @@ from agentfsd.metadata.rows import BranchRow
 from agentfsd.repositories import git_database_paths
 from agentfsd.repositories.gathering import Workshops
 from agentfsd.repositories.telling import tell
+from agentfsd.types import Lower
 
 
 @dataclass(slots=True)
@@ -141,7 +142,9 @@ def _attempt(
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
         seen, now, merged, unfinished = ours.head, ours, list[tuple[str, int]](), set[str]()
-        since, sources = TargetSince(overlay.trees, held), _Sources(overlay, ids, held, wanted, picks)
+        for source in ids:
+            yield from other_lower.prepare(overlay, source, ours.lower)
+        since, sources = TargetSince(overlay.trees, held), _Sources(overlay, ids, held, wanted, picks, ours.lower)
         leaving = Leaving(overlay, held, target)
         for source in ids:
             name, theirs = overlay.refs.find(source).name, sources.tree(source)
@@ -150,6 +153,7 @@ def _attempt(
             if known and (wanted or not (yield from _has_moved_refs(overlay, since, base_layer, now, theirs, rules))):
                 continue
             fits = not known and base_layer == seen and now is ours and not wanted and rules.way != "beside"
+            fits = fits and overlay.trees.share_lower(ours.head, theirs.head)
             if fits and not (yield from _needs_steps(overlay, ours, theirs)):
                 if (yield from _fast_forward(overlay, ours, theirs, (target, name), objects, result)):
                     now = theirs
@@ -193,12 +197,15 @@ def _attempt(
 
 
 class _Sources:
-    """The trees of the sources, in order. What the next one has changed can be read while git works on the one before."""
+    """The trees of the sources, in order. What the next one has changed can be read while git works on the one before.
+
+    All are shown over the target's lower. A source with another one is merged as if the lower had changed since it was made.
+    """
 
     def __init__(
-        self, overlay: Overlay, ids: Sequence[str], held: ExitStack, wanted: tuple[bytes, ...], picks: Picks
+        self, overlay: Overlay, ids: Sequence[str], held: ExitStack, wanted: tuple[bytes, ...], picks: Picks, over: Lower
     ) -> None:  # fmt: skip
-        self._overlay, self._held, self._wanted, self._picks = overlay, held, wanted, picks
+        self._overlay, self._held, self._wanted, self._picks, self._over = overlay, held, wanted, picks, over
         self._next = dict(itertools.pairwise(ids))
         self._trees: dict[str, Tree] = {}
         self._ahead: SourceChanges | None = None
@@ -207,9 +214,9 @@ class _Sources:
         """Return the tree of a source, which stays as it is until the end."""
         if source not in self._trees:
             trees = self._overlay.trees
-            tree = self._held.enter_context(trees.frozen(source))
+            tree = self._held.enter_context(trees.frozen(source, over=self._over))
             if self._picks:
-                with kept_bases.made_from(trees, source) as old:
+                with kept_bases.made_from(trees, source, over=self._over) as old:
                     made = picked.contents(old, tree, self._picks)
                 tree = self._held.enter_context(picked.applied(trees, tree, made))
             self._trees[source] = tree

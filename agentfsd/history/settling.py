@@ -1,7 +1,7 @@
 """Adapts a branch after its commit into the lower: the branch becomes empty, or notes what the lower has now."""
 
 import stat
-from collections.abc import Container, Generator
+from collections.abc import Container
 from typing import NamedTuple
 
 from agentfsd.core import copyup, hard_links, inode_stat, origin
@@ -10,6 +10,7 @@ from agentfsd.core.inode_attributes import all_xattrs
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.seen_names import SeenNames
 from agentfsd.core.tree import Inode, Tree, join
+from agentfsd.history.kept_directories import Progress, keep_all
 from agentfsd.metadata import origin_rows
 from agentfsd.metadata.rows import WHITEOUT, OriginRow, is_whiteout
 from agentfsd.metadata.transaction import Transaction
@@ -41,9 +42,7 @@ def rights_of(inode: Inode) -> tuple[object, ...]:
     return attributes.mode, attributes.uid, attributes.gid, all_xattrs(inode.tree, inode)
 
 
-def settle(
-    overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool, once: str
-) -> Generator[tuple[int, int, str], None, None]:
+def settle(overlay: Overlay, branch_id: str, seen: int, same: list[Same], *, whole: bool, once: str) -> Progress:
     """Adapt a branch after the lower has all that was committed, in steps that yield (done, total, what).
 
     A branch that was committed as a whole, has not changed since and has no open file becomes empty. Otherwise the branch keeps
@@ -62,29 +61,57 @@ def settle(
     if not overlay.refs.exists(branch_id):
         return
     tree = overlay.trees.of_branch(branch_id)
-    if whole and overlay.branches.is_still(branch_id, seen) and not any(inode.opens for inode in tree.loaded()):
+    live = overlay.lowers.live
+    if tree.lower is not live:
+        yield from _own_what_moved(tree, same)
+    elif whole and overlay.branches.is_still(branch_id, seen) and not any(inode.opens for inode in tree.loaded()):
         overlay.branches.become_bare(branch_id)
         return
     with overlay.store.transaction() as tx:
-        _join_directories(tx, tree, same)
+        _join_directories(tx, tree, live, same)
     for done, entry in enumerate(sorted(same)):
         if tree.detached:  # another state has replaced it
             return
         with overlay.store.transaction() as tx:
-            _know_anew(tx, tree, entry)
+            _know_anew(tx, tree, live, entry)
         yield done, len(same), "settling"
 
 
 def settle_root(overlay: Overlay, branch_id: str) -> None:
     """Note the change time of the lower's root, which the commit has changed. Call it at the very end of a commit."""
-    root = overlay.trees.of_branch(branch_id).root if overlay.refs.exists(branch_id) else None
+    root, live = overlay.trees.of_branch(branch_id).root if overlay.refs.exists(branch_id) else None, overlay.lowers.live
     if root is not None and root.id and rights_of(overlay.trees.side(None).root) == rights_of(root):
         with overlay.store.transaction() as tx:
             copyup.materialize(tx, root)
-            origin.follow(tx, root, b"")
+            origin.follow(tx, root, b"", live)
 
 
-def _join_directories(tx: Transaction, tree: Tree, same: list[Same]) -> None:
+def _own_what_moved(tree: Tree, same: list[Same]) -> Progress:
+    """Give a branch with a frozen base a content of its own for what the commit has moved in the real directory.
+
+    The base still has it at the old path. So the branch shows the same as before, and knows the real directory's new path.
+    """
+    for done, entry in enumerate(sorted(same)):
+        inode = _where(tree, entry.path, entry.inode) if entry.inode else None
+        if inode is not None and (inode.is_dir or inode.is_file) and entry.source not in (None, entry.path):
+            yield from keep_all(inode, None, {})
+        if inode is not None and inode.linked:
+            for path in sorted(hard_links.names(tree, [inode])[inode]):
+                _name(tree, inode, path)
+        yield done, len(same), "keeping what was moved"
+
+
+def _name(tree: Tree, inode: Inode, path: bytes) -> None:
+    """Store a name of a file with hard links: the number that the base has for it leads to the file no longer."""
+    parent, _, name = path.rpartition(b"/")
+    directory = tree.walk(parent)
+    if tree.entries(directory).get(name) is None:
+        with tree.store.transaction() as tx:
+            copyup.materialize(tx, directory, itself=False)
+            copyup.set_entry(tx, directory, name, inode.id)
+
+
+def _join_directories(tx: Transaction, tree: Tree, live: Lower, same: list[Same]) -> None:
     """Merge each directory that the branch had created with the lower's directory at the same path.
 
     Names there that the branch has removed, or has never seen, stay hidden.
@@ -92,23 +119,23 @@ def _join_directories(tx: Transaction, tree: Tree, same: list[Same]) -> None:
     seen = SeenNames(tree)
     for entry in sorted(same):
         inode = _where(tree, entry.path, entry.inode) if entry.inode else None
-        if inode is not None and inode.is_dir and inode.lower_path is None and _is_directory(tree.lower, entry.path):
-            _join_directory(tx, inode, entry.path, seen)
-        elif inode is None and (row := seen.row(entry.path)) is not None and origin.now_in_lower(tree, entry.path) == NO_LOWER:
+        if inode is not None and inode.is_dir and inode.lower_path is None and _is_directory(live, entry.path):
+            _join_directory(tx, inode, live, entry.path, seen)
+        elif inode is None and (row := seen.row(entry.path)) is not None and origin.now_in(live, tree, entry.path) == NO_LOWER:
             origin_rows.put(tree.store, OriginRow(row.dir, row.name, tree.head, *NO_LOWER, row.since_ns, 0))
 
 
-def _join_directory(tx: Transaction, inode: Inode, path: bytes, seen: SeenNames) -> None:
+def _join_directory(tx: Transaction, inode: Inode, live: Lower, path: bytes, seen: SeenNames) -> None:
     tree = inode.tree
     copyup.materialize(tx, inode)
     tx.set(inode, lower_path=path)
     copyup.save(tx, inode)
-    for entry in tree.lower.readdir(path):
-        if tree.entries(inode).get(entry.name) is None:
-            copyup.set_entry(tx, inode, entry.name, WHITEOUT)
-            row = seen.row(join(path, entry.name))
+    for name in {entry.name for lower in {live, tree.lower} if _is_directory(lower, path) for entry in lower.readdir(path)}:
+        if tree.entries(inode).get(name) is None:
+            copyup.set_entry(tx, inode, name, WHITEOUT)
+            row = seen.row(join(path, name))
             if row is not None:
-                origin_rows.put(tree.store, row._replace(dir=inode.id, name=entry.name, layer=tree.head, base=0))
+                origin_rows.put(tree.store, row._replace(dir=inode.id, name=name, layer=tree.head, base=0))
 
 
 def _is_directory(lower: Lower, path: bytes) -> bool:
@@ -118,17 +145,17 @@ def _is_directory(lower: Lower, path: bytes) -> bool:
         return False
 
 
-def _know_anew(tx: Transaction, tree: Tree, entry: Same) -> None:
+def _know_anew(tx: Transaction, tree: Tree, live: Lower, entry: Same) -> None:
     inode = _where(tree, entry.path, entry.inode) if entry.inode else None
     if inode is not None and entry.attributes:
         copyup.materialize(tx, inode)
-        origin.follow(tx, inode, entry.path)
+        origin.follow(tx, inode, entry.path, live)
     parent, _, name = entry.path.rpartition(b"/")
     directory = _at(tree, parent)
     if entry.path and directory is not None and directory.id and directory.is_dir:
         hides = is_whiteout(tree.entries(directory).get(name))
         if not (hides and tree.shows_lower(directory, name)):  # git's directory of objects came back: a new record would hide it
-            origin.renew(tx, directory, name, entry.path)
+            origin.renew(tx, directory, name, entry.path, live)
 
 
 def _at(tree: Tree, path: bytes) -> Inode | None:

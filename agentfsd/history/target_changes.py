@@ -31,7 +31,7 @@ class TargetSince:
     def base(self, layer: int, target: Tree) -> "TargetChanges":
         """Return what *target* has changed since *layer*."""
         if layer not in self._known:
-            base = self._held.enter_context(self._trees.pinned(layer, read_only=True))
+            base = self._held.enter_context(self._trees.pinned(layer, read_only=True, over=target.lower))
             self._known[layer] = TargetChanges(self._trees.parts, base, target)
         return self._known[layer]
 

@@ -16,10 +16,16 @@ _SNAPSHOT = f"SELECT {', '.join(SnapshotRow._fields)} FROM snapshot"
 _SNAPSHOT_INSERT = f"INSERT INTO snapshot ({', '.join(SnapshotRow._fields)}) VALUES ({', '.join('?' * len(SnapshotRow._fields))})"
 
 
-def new_layer(store: Store, parent: int) -> int:
+def new_layer(store: Store, parent: int, base: str = "") -> int:
+    """Make an empty layer. *base*: the frozen base that it shows; "" for the same as its parent."""
     number = store.next_id("layer")
-    store.db.execute("INSERT INTO layer (id, parent) VALUES (?, ?)", (number, parent))
+    store.db.execute("INSERT INTO layer (id, parent, base) VALUES (?, ?, ?)", (number, parent, base))
     return number
+
+
+def bases(store: Store) -> dict[int, str]:
+    """Return the frozen base of each live layer that has one of its own."""
+    return dict(store.db.execute("SELECT id, base FROM layer WHERE base != '' AND dead = 0"))
 
 
 def parents(store: Store) -> dict[int, int]:
@@ -130,6 +136,10 @@ def put_branch(store: Store, row: BranchRow) -> None:
 
 def set_head(store: Store, branch_id: str, head: int) -> None:
     store.db.execute("UPDATE branch SET head = ? WHERE id = ?", (head, branch_id))
+
+
+def set_base_layer(store: Store, branch_id: str, layer: int) -> None:
+    store.db.execute("UPDATE branch SET base_layer = ? WHERE id = ?", (layer, branch_id))
 
 
 def rename_branch(store: Store, branch_id: str, name: str) -> None:
@@ -255,6 +265,7 @@ def merge_down(store: Store, layer: int, child: int) -> list[int]:
     for number in dropped:
         store.put_object(number, GARBAGE)
     db.execute("UPDATE object SET layer = ? WHERE layer = ?", (child, layer))
+    db.execute("UPDATE layer SET base = (SELECT base FROM layer WHERE id = ?) WHERE id = ? AND base = ''", (layer, child))
     db.execute("UPDATE layer SET parent = (SELECT parent FROM layer WHERE id = ?) WHERE id = ?", (layer, child))
     db.execute("DELETE FROM layer WHERE id = ?", (layer,))
     db.execute("UPDATE OR IGNORE merged SET layer = ? WHERE layer = ?", (child, layer))

@@ -11,7 +11,7 @@ import sqlite3
 import stat
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from agentfs_host import syncing
@@ -393,9 +393,10 @@ class Store:
         query = "SELECT DISTINCT id FROM inode WHERE lower_path = ? AND nlink > 0 AND mode & 61440 = 16384"
         return [row[0] for row in self.db.execute(query, (path,))]
 
-    def move_lower_paths(self, moved: dict[bytes, bytes]) -> None:
+    def move_lower_paths(self, moved: dict[bytes, bytes], but: Container[int]) -> None:
+        """Replace lower paths in the rows of all layers *but* some."""
         rows = self.db.execute("SELECT id, layer, lower_path FROM inode WHERE lower_path IS NOT NULL")
-        for number, layer, path in [row for row in rows if row[2] in moved]:
+        for number, layer, path in [row for row in rows if row[2] in moved and row[1] not in but]:
             self.db.execute("UPDATE inode SET lower_path = ? WHERE id = ? AND layer = ?", (moved[path], number, layer))
 
     def change_lower_identity(self, old: tuple[int, ...], new: tuple[int, ...]) -> None:

@@ -3,7 +3,7 @@
 The DDL says what is stored; code that disagrees with it is wrong. It needs SQLite 3.31 or newer.
 """
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 
 DDL = """
 -- Values of the whole state directory, by key:
@@ -36,7 +36,8 @@ CREATE TABLE counter (
 CREATE TABLE layer (
     id      INTEGER PRIMARY KEY,
     parent  INTEGER NOT NULL,       -- 0: the bare lower
-    dead    INTEGER NOT NULL DEFAULT 0  -- 1: nothing refers to it; its rows and objects are being removed
+    dead    INTEGER NOT NULL DEFAULT 0, -- 1: nothing refers to it; its rows and objects are being removed
+    base    TEXT NOT NULL DEFAULT ''    -- the frozen base that is beneath this layer and all above it; '' for the parent's
 );
 CREATE INDEX layer_parent ON layer (parent);
 
@@ -316,5 +317,9 @@ CREATE INDEX IF NOT EXISTS note_branch ON note (branch_id, answers, resolved_ns,
 CREATE TABLE IF NOT EXISTS told (
     branch_id TEXT NOT NULL, session TEXT NOT NULL, news INTEGER NOT NULL, PRIMARY KEY (branch_id, session)
 ) WITHOUT ROWID;
+""",
+    # An older daemon would show the real directory beneath every branch: it must refuse the state.
+    11: """
+ALTER TABLE layer ADD COLUMN base TEXT NOT NULL DEFAULT '';
 """,
 }

@@ -89,20 +89,18 @@ def bundle_of(trees: Iterable[Tree], path: bytes, known: Container[bytes] = ()) 
     return bundle
 
 
-def lower_objects(parts: Parts, trees: Iterable[Tree], path: bytes) -> list[tuple[HostLower, bytes]]:
-    """The object directories of the lower that trees see beneath their own."""
-    if not isinstance(parts.lower, HostLower):
-        return []
-    places = {}
+def lower_objects(trees: Iterable[Tree], path: bytes) -> list[tuple[HostLower, bytes]]:
+    """The object directories of the lowers that trees see beneath their own."""
+    places = dict[tuple[HostLower, bytes], None]()
     for tree in trees:
-        node = reading.at(tree, join(path, b"objects"))
-        if node is not None and node.is_dir and node.lower_path is not None:
+        node, lower = reading.at(tree, join(path, b"objects")), tree.lower
+        if isinstance(lower, HostLower) and node is not None and node.is_dir and node.lower_path is not None:
             try:
-                parts.lower.stat(node.lower_path)
+                lower.stat(node.lower_path)
             except OSError:
                 continue
-            places[node.lower_path] = parts.lower
-    return [(lower, name) for name, lower in places.items()]
+            places[lower, node.lower_path] = None
+    return list(places)
 
 
 def workplace(parts: Parts) -> str:

@@ -157,7 +157,7 @@ class RepositoryFitter:
         trees = [self._sides.ours, self._sides.theirs]  # not the base: what only it has would be missing in the result
         workshop = self._workshops.at(self._path, self._ours.format)
         bundle = yield from gathering.bundle_of(trees, self._path, workshop.known)
-        lowers = gathering.lower_objects(self._parts, trees, self._path)
+        lowers = gathering.lower_objects(trees, self._path)
         work_tree = None if self._ours.bare else self._work_tree()
         paths = itertools.chain(self._mine, self._his)
         attributes = yield from merge_attributes.find(self._sides.ours, self._path, work_tree, paths)

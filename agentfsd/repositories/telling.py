@@ -88,7 +88,7 @@ def _tell(
     parts: Parts, old: Tree, new: Tree, was: GitDatabase, now: GitDatabase, changed: list[bytes], finder: Finder
 ) -> Generator[Progress, None, Told | None]:  # fmt: skip
     bundle = yield from bundle_of((old, new), now.path)
-    lowers = lower_objects(parts, (old, new), now.path)
+    lowers = lower_objects((old, new), now.path)
     before, after = was.resolve(now.branch or b"HEAD"), now.resolve(b"HEAD")
     before = before or was.resolve(b"HEAD")
 

@@ -52,6 +52,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     log_format: LogFormat = "text"
     replaces_dead: bool = False  # a killed daemon's mount is at the mount point, and may hide the lower
     restarts: bool = True  # if it is killed, the next daemon starts by itself and goes on with the mount
+    frozen: bool = False  # main shows the real directory as it is at the start, unless it has a frozen base already
     hidden: bool = False  # the one-step overlay: mounted at STATE/mnt, seen through private namespaces only
 
 

@@ -43,6 +43,11 @@ class StateDirectory:
         return os.path.join(self.path, "objects")
 
     @property
+    def bases(self) -> str:
+        """The frozen bases. They stay on this file system, whatever the backstore is."""
+        return os.path.join(self.path, "bases")
+
+    @property
     def ramdisk(self) -> str:
         """Where the ramdisk backstore's tmpfs is mounted."""
         return os.path.join(self.path, "ramdisk")

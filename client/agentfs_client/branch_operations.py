@@ -16,7 +16,10 @@ class BranchOperations:
     # -- branches
 
     @operation
-    def create_branch(self, name: str, source: str | None = None, *, temporary: bool = False) -> Question[wire.Branch]:
+    def create_branch(
+        self, name: str, source: str | None = None, *, temporary: bool = False, frozen: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> Question[wire.Branch]:  # fmt: skip
         """Create a branch.
 
         Args:
@@ -24,8 +27,13 @@ class BranchOperations:
             source: the ref to create it from; None means ``main``.
             temporary: whether to delete the branch at the end of this conversation, unless it was renamed or keep_temporary() was
                 called.
+            frozen: whether its unmodified files stay as they are now, whatever happens in the real directory.
+            on_progress: is told how far the work is, for a frozen branch.
         """
-        return ask(wire.BranchCreate(name=name, source=source, temporary=temporary), wire.BranchReply, _branch)
+        request = wire.BranchCreate(
+            name=name, source=source, temporary=temporary, frozen=frozen, progress=on_progress is not None
+        )  # fmt: skip
+        return ask(request, wire.BranchReply, _branch, on_progress=on_progress)
 
     @operation
     def list_branches(self, *, count: bool = True) -> Question[list[wire.Branch]]:

@@ -53,7 +53,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     directory, 0 if there was none. ``worktree`` is git's directory of the linked worktree that the branch is, or "". ``overlaps``
     is the number of paths that other branches have changed, too, and ``conflicts`` how many of them would conflict in a merge;
     both are 0 for bound processes. ``merging`` names the sources of a merge that left conflicts in it and is not finished, and
-    ``undecided`` is the number of these conflicts that are not settled. ``notes`` is the number of its open notes.
+    ``undecided`` is the number of these conflicts that are not settled. ``notes`` is the number of its open notes. ``frozen_ns``
+    is the time of the real directory's state that its unmodified files are from; 0 if they follow the real directory.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     merging: list[str] = []
     undecided: int = 0
     notes: int = 0
+    frozen_ns: int = 0
 
 
 class PathOverlap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

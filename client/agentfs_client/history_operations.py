@@ -17,6 +17,18 @@ class HistoryOperations:
     # -- merges and commits
 
     @operation
+    def rebase(
+        self, branch: str | None = None, *, favor: Literal["", "branch", "base"] = "", markers: bool = False,
+        dry_run: bool = False, hooks: bool = False, internal: bool = False, on_progress: OnProgress | None = None,
+    ) -> Question[wire.MergeReply]:  # fmt: skip
+        """Put the real directory's present state beneath a branch with a frozen base. See wire.Rebase."""
+        request = wire.Rebase(
+            branch=branch, favor=favor, markers=markers, dry_run=dry_run, hooks=hooks, internal=internal,
+            progress=on_progress is not None,
+        )  # fmt: skip
+        return ask(request, wire.MergeReply, on_progress=on_progress)
+
+    @operation
     def merge(
         self, sources: Sequence[str], target: str | None = None, *, favor: Literal["", "ours", "theirs", "union"] = "",
         whole_files: bool = False, markers: bool = False, leave_conflicting: bool = False, conflicts: bool = False,

@@ -63,16 +63,18 @@ class AuditList(Request, frozen=True, kw_only=True, tag="audit.list"):
     limit: int = 1000
 
 
-class BranchCreate(Request, frozen=True, kw_only=True, tag="branch.create"):
+class BranchCreate(LongRequest, frozen=True, kw_only=True, tag="branch.create"):
     """Create a branch.
 
     A ``temporary`` branch is deleted at the end of the conversation or at the daemon's next start, unless it was renamed or kept
-    before.
+    before. The unmodified files of a ``frozen`` branch are those that the real directory has at this moment, whatever happens
+    there. A branch made from a frozen one has the same base.
     """
 
     name: str
     source: str | None = None  # any ref; None: the present state of main
     temporary: bool = False
+    frozen: bool = False
 
 
 class BranchList(Request, frozen=True, kw_only=True, tag="branch.list"):

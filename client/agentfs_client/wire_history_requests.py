@@ -107,6 +107,22 @@ class Restore(LongRequest, frozen=True, kw_only=True, tag="restore"):
     picked: list[PickedFile] = []
 
 
+class Rebase(LongRequest, frozen=True, kw_only=True, tag="rebase"):
+    """Put the real directory's present state beneath a branch with a frozen base: a three-way merge.
+
+    If the reply has conflicts, or with ``dry_run``, nothing has changed. ``favor`` says who wins where the branch and the real
+    directory have changed the same; "" makes that a conflict. ``markers``: write conflicts of text into the files. ``hooks`` and
+    ``internal``: as in Merge. None: the caller's branch.
+    """
+
+    branch: str | None = None
+    favor: Literal["", "branch", "base"] = ""
+    markers: bool = False
+    dry_run: bool = False
+    hooks: bool = False
+    internal: bool = False
+
+
 class Merge(LongRequest, frozen=True, kw_only=True, tag="merge"):
     """Merge the refs ``sources``, in order, into the branch ``target``: all of them or none.
 

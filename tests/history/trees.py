@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 from agentfsd.core import data, directory_entries, inode_attributes, inode_stat
 from agentfsd.core.inode_attributes import NewAttributes
 from agentfsd.core.tree import Inode, Tree, join
-from agentfsd.history import commit, settling
+from agentfsd.history import commit, other_lower, settling
 from agentfsd.history.commit import Plan, Rule
 from agentfsd.history.kept_files import keep_for_others
 from agentfsd.lower import commit_writer
@@ -262,7 +262,8 @@ def commit_lower(
 ) -> Plan:  # fmt: skip
     """Drifted when the lower changes *meanwhile*."""
     branch_id = opened.overlay.refs.branch(ref).id
-    with opened.overlay.trees.frozen(branch_id) as tree:
+    list(other_lower.prepare(opened.overlay, branch_id, opened.overlay.lowers.live))
+    with opened.overlay.trees.frozen(branch_id, over=opened.overlay.lowers.live) as tree:
         found = plan(opened, tree, wanted, rule, name=ref, as_branches=as_branches)
         if found.conflicts or not found.steps:
             return found

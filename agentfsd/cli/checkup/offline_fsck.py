@@ -13,6 +13,7 @@ from agentfsd.cli.command_base import Failure
 from agentfsd.control import status_text
 from agentfsd.core.overlay import Overlay
 from agentfsd.daemon import state_contents
+from agentfsd.lower.frozen_bases import FrozenBases
 from agentfsd.lower.host_lower import HostLower
 from agentfsd.metadata import check_rows, clean_copy, inspection
 from agentfsd.metadata.inspection import Findings
@@ -144,7 +145,7 @@ def _check(place: state_directory.StateDirectory, lower_path: str, wanted: Wante
     logging.getLogger("agentfsd").addHandler(logging.NullHandler())  # note() tells the user what the log would say
     try:
         before = len(backstore.aside())
-        overlay = Overlay(store, lower, backstore)
+        overlay = Overlay(store, lower, backstore, open_base=FrozenBases(place.bases, lower).open)
         if wanted.repair:
             _take_back(overlay, note)
         while overlay.layers.reap():

@@ -5,7 +5,7 @@ import click
 from agentfs_client import wire
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import Group, client, json_option, mount_option, plain
-from agentfsd.cli.output import plain_lines, printing
+from agentfsd.cli.output import plain_lines, printing, progress_bar
 from agentfsd.control import status_text
 
 
@@ -38,19 +38,25 @@ def _show(branches: list[wire.Branch], as_json: bool) -> None:
     shell_complete=shell_completion.refs,
     help="The branch or snapshot to start from; by default main.",
 )
+@click.option("--frozen", is_flag=True, help="Keep unmodified files as they are now, whatever happens in the real directory.")
 @mount_option
-def create(name: str, source: str | None, named: str | None) -> None:
+def create(name: str, source: str | None, frozen: bool, named: str | None) -> None:
     """Create a branch.
 
     This takes no time, however large the workspace is.
+
+    A branch follows the real directory in all files that it has not changed. With --frozen it does not: agentfsd keeps a base,
+    the real directory as it is now. That is a snapshot or reflinks where the file system of the state directory offers them, and
+    a copy elsewhere; bases share the files that did not change between them. `agentfsd rebase` brings the branch up to date.
 
     \b
     Example:
       agentfsd branch create fix-1
       agentfsd branch create fix-2 --from fix-1
+      agentfsd branch create fix-3 --frozen
     """
-    with client(named) as daemon:
-        made = daemon.create_branch(name, source)
+    with client(named) as daemon, progress_bar.of_daemon() as on_progress:
+        made = daemon.create_branch(name, source, frozen=frozen, on_progress=on_progress if frozen else None)
     printing.say(plain_lines.made_branch(made, source))
 
 

@@ -29,6 +29,9 @@ from agentfsd.state.daemon_config import MIB, DaemonConfig, LogFormat, SessionKi
               help="Memory backstore: beyond this total, contents go to disk.")  # fmt: skip
 @click.option("--memory-object-limit", metavar="MIB", type=click.IntRange(min=1), default=64, show_default=True,
               help="Memory backstore: files larger than this go to disk.")  # fmt: skip
+@click.option("--base", type=click.Choice(["live", "frozen"]), default="live", show_default=True,
+              help="What main and new branches show in files that they have not changed: LOWER as it is at each moment, or as it "
+              "is now, until `rebase`.")  # fmt: skip
 @click.option("--allow-other", is_flag=True, help="Let other users access the mount; permissions are checked.")
 @click.option("-o", "options", metavar="OPTION[,OPTION]", multiple=True,
               help="Options of mount(8): ro, noexec, noatime; root may give suid and dev (default: nosuid,nodev).")  # fmt: skip
@@ -45,7 +48,7 @@ from agentfsd.state.daemon_config import MIB, DaemonConfig, LogFormat, SessionKi
 @click.option("--foreground", is_flag=True, help="Stay in the foreground, and log to the terminal or the journal.")
 def mount(
     lower: str, mountpoint: str, state: str | None, backstore: str, native_snapshots: bool, ramdisk_size: int,
-    memory_limit: int, memory_object_limit: int, allow_other: bool, options: tuple[str, ...], session: SessionKind,
+    memory_limit: int, memory_object_limit: int, base: str, allow_other: bool, options: tuple[str, ...], session: SessionKind,
     settings: str | None, metrics: str, log_format: LogFormat, restarts: bool, foreground: bool,
 ) -> None:  # fmt: skip
     """Mount an overlay of LOWER on MOUNTPOINT.
@@ -62,7 +65,7 @@ def mount(
     config = DaemonConfig(
         lower=os.path.abspath(lower), mountpoint=os.path.abspath(mountpoint), state=chosen.path,
         backstore=backstore, prefer_native_snapshots=native_snapshots, ramdisk_size_bytes=ramdisk_size * MIB,
-        allow_other=allow_other, foreground=foreground, session=session,
+        allow_other=allow_other, foreground=foreground, session=session, frozen=base == "frozen",
         settings=os.path.abspath(settings) if settings else "",
         metrics=metrics, log_format=log_format, restarts=restarts,
         mount_options=tuple(option for group in options for option in group.split(",") if option),

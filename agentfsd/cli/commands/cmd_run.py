@@ -16,7 +16,7 @@ from agentfs_host.mount_table import is_within
 from agentfsd.cli import run_questions, shell_completion, shell_prompt
 from agentfsd.cli.command_base import Failure, converse, mount_option, refusals
 from agentfsd.cli.connect import mount_finder
-from agentfsd.cli.output import printing
+from agentfsd.cli.output import printing, progress_bar
 from agentfsd.cli.run_watch import RunWatch
 from agentfsd.cli.sandbox import layout, namespace_trial, profiles, runner
 from agentfsd.cli.sandbox.layout import RunPlan
@@ -54,6 +54,11 @@ _branch_options = (
         metavar="REF",
         shell_complete=shell_completion.refs,
         help="The branch or snapshot from which a new branch starts; by default main.",
+    ),
+    click.option(
+        "--frozen",
+        is_flag=True,
+        help="Keep a new branch's unmodified files as they are now, whatever happens in the real directory.",
     ),
     click.option(
         "--io",
@@ -99,13 +104,14 @@ _branch_options = (
 @_branch_options[6]
 @_branch_options[7]
 @_branch_options[8]
+@_branch_options[9]
 @confine_options
 @mount_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=shell_completion.files)
 @click.pass_context
 def run(
-    ctx: click.Context, branch: str | None, new: bool, source: str | None, io: str, around: bool, no_namespace: bool,
-    forwarded: bool, report: str | None, asked: Asked, named: str | None, command: tuple[str, ...],
+    ctx: click.Context, branch: str | None, new: bool, source: str | None, frozen: bool, io: str, around: bool,
+    no_namespace: bool, forwarded: bool, report: str | None, asked: Asked, named: str | None, command: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run a command in a branch.
 
@@ -119,25 +125,30 @@ def run(
       cd project && agentfsd run -- make test
       agentfsd run -b fix-1 --new -- my-agent
       agentfsd run -b fix-1 --snapshot -- make
+      agentfsd run -b fix-2 --new --frozen -- my-agent
       agentfsd run --confine strict --write ~/.cache -- my-agent
       agentfsd run --home overlay --report -b fix-1 -- my-agent
       agentfsd interpose set enabled=on && agentfsd run -b fix-1 --interpose -- make
     """
     io = "none" if no_namespace else io
     ctx.exit(
-        run_command(branch, new, source, io, named, command, around=around, forwarded=forwarded, asked=asked, report=report or "")
-    )
+        run_command(
+            branch, new, source, io, named, command, frozen=frozen, around=around, forwarded=forwarded, asked=asked,
+            report=report or "",
+        )
+    )  # fmt: skip
 
 
 def run_command(
     branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *,
-    around: bool = False, forwarded: bool = False, asked: Asked | None = None, report: str = "", is_shell: bool = False,
+    frozen: bool = False, around: bool = False, forwarded: bool = False, asked: Asked | None = None, report: str = "", is_shell: bool = False,
 ) -> int:  # fmt: skip
     """Run a command in a branch and return its exit code.
 
     Args:
         branch: The branch; None: a new one with a generated name.
         new: Make the branch.
+        frozen: Give a new branch a frozen base.
         source: The ref from which a new branch starts.
         io: The value of --io, or "none" for no private mount namespace.
         named: The value of -m.
@@ -155,7 +166,7 @@ def run_command(
         if shown_at != mount.mountpoint:
             _check_namespace(shown_at, io == "none")
         preloaded = _preloaded(daemon) if forwarded else {}
-        chosen = _choose_branch(daemon, branch, new, source)
+        chosen = _choose_branch(daemon, branch, new, source, frozen=frozen)
         starts_in = _start_directory(mount, directory, shown_at)
         env = {**os.environ, "AGENTFS_MOUNT": shown_at, "AGENTFS_BRANCH": chosen.name, **preloaded}
         if starts_in != directory:
@@ -298,24 +309,33 @@ def _check_namespace(shown_at: str, no_namespace: bool) -> None:
         )
 
 
-def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source: str | None) -> wire.Branch:
+def _choose_branch(daemon: ControlClient, branch: str | None, new: bool, source: str | None, *, frozen: bool) -> wire.Branch:
     if branch is None:
         taken = {each.name for each in daemon.list_branches(count=False)}
         names = (f"{secrets.choice(_WORDS)}-{secrets.choice(_WORDS)}" for _ in iter(int, 1))
-        return daemon.create_branch(next(name for name in names if name not in taken), source)
+        return _make_branch(daemon, next(name for name in names if name not in taken), source, frozen=frozen)
     if new:
         try:
-            return daemon.create_branch(branch, source)
+            return _make_branch(daemon, branch, source, frozen=frozen)
         except AgentFSError as exc:
             if exc.code != "branch-exists":
                 raise
             raise Failure(exc.message, "choose another name, or leave out --new to go on in it") from exc
     if source is not None:
         raise Failure("--from is for a new branch", f"add --new, or leave out --from: -b {branch} goes on where it is")
+    if frozen:
+        raise Failure("--frozen is for a new branch", f"add --new, or leave out --frozen: -b {branch} goes on where it is")
     try:
         return daemon.show_branch(branch)
     except NotFoundError as exc:
         raise Failure(exc.message, f"--new creates it: agentfsd run -b {branch} --new -- COMMAND") from exc
+
+
+def _make_branch(daemon: ControlClient, name: str, source: str | None, *, frozen: bool) -> wire.Branch:
+    if not frozen:
+        return daemon.create_branch(name, source)
+    with progress_bar.of_daemon() as on_progress:
+        return daemon.create_branch(name, source, frozen=True, on_progress=on_progress)
 
 
 def _views(

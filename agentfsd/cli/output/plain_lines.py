@@ -42,9 +42,14 @@ def aligned(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
 def branch_table(branches: "Sequence[wire.Branch]") -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the headers and rows of a table of branches; with a column of open notes if there are any."""
     rows: list[tuple[str, ...]] = [
-        (b.name, status_text.amount(b), str(b.processes), b.base or "(the lower)", when(b.created_ns), b.id) for b in branches
+        (b.name, status_text.amount(b), str(b.processes), _made_from(b), when(b.created_ns), b.id) for b in branches
     ]
     return with_notes(_BRANCH_HEADERS, rows, [b.notes for b in branches], at=2)
+
+
+def _made_from(branch: "wire.Branch") -> str:
+    frozen = f" of {when(branch.frozen_ns)}, frozen" if branch.frozen_ns else ""
+    return f"{branch.base or '(the lower)'}{frozen}"
 
 
 def with_notes(
@@ -64,9 +69,11 @@ def branches(listed: "Sequence[wire.Branch]") -> list[str]:
 
 def made_branch(made: "wire.Branch", source: str | None) -> str:
     """Say what a new branch was made from. *source*: the ref that the user named, if any; without changes it shows the lower."""
+    beneath = f"the lower as it was at {when(made.frozen_ns)}" if made.frozen_ns else "the lower"
     if source and not made.base:
-        return f"branch {made.name} made from {source}, which has no changes: it shows the lower"
-    return f"branch {made.name} made from {made.base or 'the lower'}"
+        return f"branch {made.name} made from {source}, which has no changes: it shows {beneath}"
+    over = f", over {beneath}" if made.frozen_ns else ""
+    return f"branch {made.name} made from {f'{made.base}{over}' if made.base else beneath}"
 
 
 def took_snapshot(taken: "wire.BranchSnapshot") -> str:

@@ -1,6 +1,7 @@
 """Requests that create, list, rename, delete and discard branches."""
 
 import errno
+from contextlib import nullcontext
 
 from agentfs_client import wire
 from agentfsd.control.audit_notes import (
@@ -14,27 +15,57 @@ from agentfsd.control.authorization import (
 )
 from agentfsd.control.branch_listing import wire_branch, wire_branches
 from agentfsd.control.cooperative import drive
+from agentfsd.control.executed_conflicts import objects_to_executed
 from agentfsd.control.handler_services import Services
 from agentfsd.control.operation_declaration import control_operation
+from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
 from agentfsd.control.status_text import plural
+from agentfsd.core.ids import check_name
 from agentfsd.core.linked_worktrees import GIT_FILE
 from agentfsd.domain_errors import Refusal, invalid
+from agentfsd.history import rebasing
 from agentfsd.metadata.rows import BranchRow
 
 
-@control_operation(wire.BranchCreate, permission=unbound_only, note=told_as_event, refs=SnapshotRefs(("source",)))
+@control_operation(
+    wire.BranchCreate, permission=unbound_only, note=told_as_event, cancellable=True, refs=SnapshotRefs(("source",))
+)
 async def create_branch(services: Services, request: wire.BranchCreate, context: RequestContext) -> wire.BranchReply:
     """Create a branch."""
     source = services.pin(request.source)
     await services.flush()
     overlay = services.overlay
-    shows_lower = request.source is None and await drive(services.counts.shows_lower(overlay, overlay.default_id))
-    branch = overlay.branches.create(request.name, source, temporary=request.temporary, shows_lower=shows_lower)
+    check_name("branch", request.name)
+    origin = overlay.refs.find(source or overlay.default_id)
+    is_frozen = bool(overlay.lowers.name(origin.head if isinstance(origin, BranchRow) else origin.layer))
+    async with services.frozen_base(context) if request.frozen and not is_frozen else nullcontext("") as base:
+        shows_lower = request.source is None and await drive(services.counts.shows_lower(overlay, overlay.default_id))
+        branch = overlay.branches.create(
+            request.name, source, temporary=request.temporary, shows_lower=shows_lower, base=base
+        )  # fmt: skip
     context.peer.temporary |= {branch.id} if request.temporary else set()
     services.tell("branch-created", branch.id, context.caller.pid, name=branch.base)
     return wire.BranchReply(branch=await wire_branch(services, branch.id))
+
+
+@control_operation(wire.Rebase, permission=unbound_only, note=told_as_event, cancellable=True)
+async def rebase_branch(services: Services, request: wire.Rebase, context: RequestContext) -> wire.MergeReply:
+    """Put the real directory's present state beneath a branch with a frozen base."""
+    overlay, branch = services.overlay, services.overlay.refs.branch(request.branch or context.branch)
+    rebasing.check(overlay, branch.id)
+    async with services.frozen_base(context) as base:
+        await services.flush(branch.id)
+        steps = rebasing.rebase(
+            overlay, branch.id, base, request.favor, author_of(context), objects_to_executed(services, allowed=request.hooks),
+            markers=request.markers, dry_run=request.dry_run,
+        )  # fmt: skip
+        merged = await drive(steps, context)
+    if merged.how != "nothing" and not merged.conflicts and not request.dry_run:
+        services.tell("merge", branch.id, context.caller.pid, name=rebasing.BASE)
+    await services.settle()
+    return merge_reply(merged, branch.name, internal=request.internal)
 
 
 @control_operation(wire.BranchList, permission=unbound_only, note=changes_nothing)

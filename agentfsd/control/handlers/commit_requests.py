@@ -23,7 +23,7 @@ from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal, invalid
-from agentfsd.history import commit, kept_bases, merging, partial_commit, paths, picked, settling
+from agentfsd.history import commit, kept_bases, merging, other_lower, partial_commit, paths, picked, settling
 from agentfsd.history.kept_files import keep_for_others
 from agentfsd.history.lower_commits import LowerCommits, Progress, WriteOutcome
 from agentfsd.history.merge_records import IGNORED, MergeDecision, PathConflict, Rules
@@ -70,7 +70,9 @@ async def _commit_to_lower(
     rule: commit.Rule = "force" if request.force else "merge" if request.merge else "refuse"
     into, commits = services.info.lower, _lower_commits(services)
     commits.check()
-    with services.overlay.trees.frozen(branch.id) as tree, _picked(services, branch.id, tree, picks) as (shown, made):
+    live = services.overlay.lowers.live
+    await drive(other_lower.prepare(services.overlay, branch.id, live), context)
+    with services.overlay.trees.frozen(branch.id, over=live) as tree, _picked(services, branch.id, tree, picks) as (shown, made):
         for _ in range(_TRIES):
             plan = await drive(
                 commit.plan(services.overlay, shown, wanted, rule, name=branch.name, as_branches=request.as_branches), context
@@ -97,7 +99,7 @@ async def _commit_to_lower(
 def _picked(services: Services, branch_id: str, tree: Tree, picks: Picks) -> Iterator[tuple[Tree, Container[bytes]]]:
     """Open the branch's tree as it is to be committed, with only the lines that were picked of some files: these are returned."""
     trees = services.overlay.trees
-    with kept_bases.made_from(trees, branch_id) as old:
+    with kept_bases.made_from(trees, branch_id, over=tree.lower) as old:
         made = picked.contents(old, tree, picks)
     with picked.applied(trees, tree, made) as shown:
         yield shown, made

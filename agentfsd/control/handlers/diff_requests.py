@@ -34,8 +34,7 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
     wanted = parse(requested_paths(request))
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
-    with _old_side(services, a, b, wanted, own=request.own) as old:
-        new = services.overlay.trees.side(b)
+    with _old_side(services, a, b, wanted, own=request.own) as old, _new_side(services, b, old) as new:
         changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
         changes = [change for change in changes if not context.hides(change.path, change.old_path)]
         repositories = []
@@ -76,7 +75,7 @@ async def diff_files(services: Services, request: wire.DiffFiles, context: Reque
     """List the regular files that differ between two states."""
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
-    with services.overlay.trees.frozen(a) as old, services.overlay.trees.frozen(b) as new:
+    with services.overlay.trees.frozen(a) as old, services.overlay.trees.frozen(b, over=old.lower) as new:
         steps = file_differences.files(
             services.overlay.parts, old, new, count=request.count, hides=context.hides, histories=request.histories,
             internal=request.internal,
@@ -96,8 +95,8 @@ async def diff_patch(services: Services, request: wire.DiffPatch, context: Reque
     diff_patches.check(request)
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
-    with _old_side(services, a, b, parse(requested_paths(request)), own=request.own) as old:
-        new = services.overlay.trees.side(b)
+    wanted = parse(requested_paths(request))
+    with _old_side(services, a, b, wanted, own=request.own) as old, _new_side(services, b, old) as new:
         return wire.PatchesReply(
             patches=await diff_patches.make(services.overlay, old, new, request, context, services.info.state)
         )
@@ -110,3 +109,11 @@ def _old_side(
     if own and b is not None:
         return kept_bases.made_from(services.overlay.trees, b, wanted)
     return nullcontext(services.overlay.trees.side(a))
+
+
+def _new_side(services: Services, b: str | None, old: Tree) -> AbstractContextManager[Tree]:
+    """Return the tree of *b* over the same lower as *old*: what a frozen base has in other files is no change of a branch."""
+    tree = services.overlay.trees.side(b)
+    if b is None or tree.lower is old.lower:
+        return nullcontext(tree)
+    return services.overlay.trees.frozen(b, over=old.lower)

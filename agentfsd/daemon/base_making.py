@@ -1,0 +1,75 @@
+"""Makes frozen bases of the real directory for requests, and removes those that no branch, snapshot or undo needs any more."""
+
+import errno
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+from agentfsd.control.cooperative import cancelled
+from agentfsd.core.ids import IdMaker
+from agentfsd.core.overlay import Overlay
+from agentfsd.domain_errors import Refusal
+from agentfsd.lower.frozen_bases import FrozenBases
+
+log = logging.getLogger(__name__)
+
+
+class BaseMaking:
+    """The frozen bases of one daemon.
+
+    Args:
+        overlay: All branches.
+        bases: Where the bases are kept.
+        why_not: Why there can be none; "" if there can.
+    """
+
+    def __init__(self, overlay: Overlay, bases: FrozenBases, why_not: str = "") -> None:
+        self._overlay, self._bases, self.why_not = overlay, bases, why_not
+        self._turn, self._ids, self._wanted = trio.Lock(), IdMaker(), set[str]()
+
+    @asynccontextmanager
+    async def made(self, progress: Callable[[int, int, str], None]) -> AsyncIterator[str]:
+        """Freeze the real directory as it is now, and yield the base's id. If no layer has it after the block, it is removed.
+
+        Raises:
+            Refusal: The directory keeps changing, or there is no room.
+        """
+        base = self._ids.make()
+        self._wanted.add(base)
+        try:
+            async with self._turn:
+                record = await trio.to_thread.run_sync(
+                    lambda: self._bases.freeze(
+                        base, progress=lambda done, total: progress(done, total, "freezing"), cancelled=cancelled
+                    )
+                )
+            log.info("froze %d files of the real directory (%s, %d bytes copied)", record.files, record.way, record.copied_bytes)
+            yield base
+        finally:
+            self._wanted.discard(base)
+
+    async def freeze_main(self) -> None:
+        """Put a frozen base beneath main, unless it has one. Refusal as for made()."""
+        overlay = self._overlay
+        if overlay.lowers.name(overlay.refs.branch(overlay.default_id).head):
+            return
+        if self.why_not:
+            raise Refusal(errno.EOPNOTSUPP, "no-frozen-base", f"the real directory cannot be frozen: {self.why_not}")
+        async with self.made(lambda done, total, what: None) as base:
+            overlay.branches.freeze(overlay.default_id, base)
+
+    async def sweep(self) -> None:
+        """Remove the bases that nothing needs. To be called from time to time."""
+        if self._turn.locked():
+            return
+        needed = self._overlay.lowers.needed() | self._wanted
+        for base in [record.id for record in self._bases.records() if record.id not in needed]:
+            if any(tree.lower is self._overlay.lowers.opened(base) for tree in self._overlay.trees.in_use()):
+                continue
+            self._overlay.lowers.forget(base)
+            try:
+                await trio.to_thread.run_sync(self._bases.remove, base)
+            except OSError as exc:
+                log.warning("the frozen base %s cannot be removed: %s", base, exc.strerror)

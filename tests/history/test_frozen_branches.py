@@ -1,0 +1,190 @@
+"""A branch with a frozen base shows the same whatever happens in the real directory and in other branches, until it is rebased."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from agentfsd.history import rebasing
+from agentfsd.history.applying import Author
+from agentfsd.history.commit import Rule
+from agentfsd.history.merge_records import Rules
+from agentfsd.history.merging import Merged, merge_branches
+from agentfsd.history.rebasing import Side
+from tests.history import trees
+from tests.history.trees import IN_BRANCH, IN_LOWER, PATHS, Look, Op, build, change, change_lower, commit_lower, of_tree, unlike
+from tests.overlays import Opened
+from tests.rounds import rounds, seed
+
+MANY = rounds("histories of frozen branches", 25, 1500)
+LIVE = ("main", "live")
+_RULES: tuple[Rule, ...] = ("refuse", "merge", "force")
+
+
+def run(steps: object) -> Merged:
+    try:
+        while True:
+            next(steps)  # type: ignore[call-overload]
+    except StopIteration as end:
+        found: Merged = end.value
+        return found
+
+
+def rebase(opened: Opened, ref: str, side: Side = "branch") -> Merged:
+    steps = rebasing.rebase(opened.overlay, ref, opened.freeze(), side, Author(), lambda *_: [])
+    return run(steps)
+
+
+def merge(opened: Opened, source: str, target: str) -> Merged:
+    return run(merge_branches(opened.overlay, [source], target, Rules("theirs"), Author()))
+
+
+def timeless(look: Look) -> Look:
+    """Without the times of directories, which a rebase does not keep."""
+    return {path: what[:-1] if str(what[0]).startswith("0o4") else what for path, what in look.items()}
+
+
+class World:
+    """A lower, main and `live`, and frozen branches with what each shows."""
+
+    def __init__(self, base: Path, chance: random.Random) -> None:
+        (base / "lower").mkdir()
+        build(base / "lower")
+        self.opened, self.chance = Opened(base), chance
+        self.shown: dict[str, Look] = {}
+        self.done: list[str] = []
+        self.opened.overlay.branches.create("live")
+
+    def ops(self, names: list[str], most: int = 4) -> list[Op]:
+        pick = self.chance.choice
+        return [
+            (pick(names), pick(PATHS), pick(PATHS), self.chance.randrange(8)) for _ in range(self.chance.randrange(1, most + 1))
+        ]
+
+    def look(self, ref: str) -> Look:
+        return of_tree(self.opened.tree(ref))
+
+    def all(self) -> list[str]:
+        return list(dict.fromkeys([*LIVE, *self.shown]))
+
+    def is_whole(self, ref: str) -> bool:
+        """Whether nothing that a live branch has moved has gone from the lower."""
+        try:
+            return bool(self.look(ref)) or True
+        except OSError:
+            return False
+
+    def step(self) -> None:
+        what = self.chance.choice(
+            ["lower"] * 6 + ["write"] * 4 + ["freeze"] * 2 + ["branch", "commit", "commit", "merge", "rebase", "snapshot"]
+            + ["reopen", "reap", "undo", "discard"]
+        )  # fmt: skip
+        self.done.append(what)
+        getattr(self, what)()
+
+    def lower(self) -> None:
+        steps = self.ops(list(IN_LOWER))
+        self.done[-1] += f" {steps}"
+        change_lower(self.opened.base / "lower", steps)
+
+    def write(self) -> None:
+        ref, steps = self.chance.choice(self.all()), self.ops(list(IN_BRANCH))
+        self.done[-1] += f" {ref} {steps}"
+        change(self.opened, steps, ref)
+        if ref in self.shown:
+            self.shown[ref] = self.look(ref)
+
+    def freeze(self) -> None:
+        if len(self.shown) < 4:
+            name, source = f"frozen{len(self.done)}", self.chance.choice(self.all())
+            is_frozen = source in self.shown
+            if not self.is_whole(source):
+                return
+            before = self.look(source)
+            self.opened.overlay.branches.create(name, source, base="" if is_frozen else self.opened.freeze())
+            self.done[-1] += f" {name} from {source}"
+            self.shown[name] = self.look(name)
+            assert unlike(before, self.shown[name]) == []
+
+    def branch(self) -> None:
+        """Main's state is frozen in place."""
+        if self.chance.random() < 0.2 and "main" not in self.shown and self.is_whole("main"):
+            before = self.look("main")
+            self.opened.overlay.branches.freeze(self.opened.overlay.default_id, self.opened.freeze())
+            self.shown["main"] = self.look("main")
+            assert unlike(before, self.shown["main"]) == []
+
+    def commit(self) -> None:
+        ref = self.chance.choice(self.all())
+        self.done[-1] += f" {ref}"
+        rule = self.chance.choice(_RULES)
+        if not self.is_whole(ref):
+            return
+        found = commit_lower(self.opened, rule=rule, ref=ref, whole=True)
+        if found.conflicts:
+            return
+        again = commit_lower(self.opened, rule=rule, ref=ref, whole=self.chance.random() < 0.5)
+        if ref in self.shown and not any(len(what[5]) > 1 for what in self.shown[ref].values()):  # type: ignore[arg-type]
+            assert (again.listed.changes, again.conflicts) == ([], []), again
+
+    def merge(self) -> None:
+        source, target = self.chance.sample(self.all(), 2)
+        self.done[-1] += f" {source} into {target}"
+        if not (self.is_whole(source) and self.is_whole(target)):
+            return
+        merge(self.opened, source, target)
+        if target in self.shown:
+            self.shown[target] = self.look(target)
+
+    def rebase(self) -> None:
+        if self.shown:
+            ref = self.chance.choice(list(self.shown))
+            self.done[-1] += f" {ref}"
+            first = rebase(self.opened, ref, self.chance.choice(["branch", "base"]))
+            assert first.conflicts == []
+            self.shown[ref] = self.look(ref)
+            rebase(self.opened, ref, "")
+            assert unlike(timeless(self.shown[ref]), timeless(again := self.look(ref))) == [], "of the same state"
+            self.shown[ref] = again
+
+    def snapshot(self) -> None:
+        self.opened.overlay.snapshots.create(self.chance.choice(self.all()))
+
+    def reopen(self) -> None:
+        self.opened.reopen()
+
+    def reap(self) -> None:
+        self.opened.reap()
+
+    def undo(self) -> None:
+        try:
+            self.opened.overlay.undo_log.undo()
+        except OSError:
+            return
+        overlay = self.opened.overlay
+        frozen = [row.name for row in overlay.branches.all() if overlay.lowers.name(overlay.refs.branch(row.id).head)]
+        self.shown = {name: self.look(name) for name in frozen}
+
+    def discard(self) -> None:
+        for name in [name for name in self.shown if name != "main"][:1]:
+            self.opened.overlay.branches.discard(name, keep=self.chance.random() < 0.5)
+            del self.shown[name]
+
+    def check(self) -> None:
+        for name, shown in self.shown.items():
+            assert unlike(shown, self.look(name)) == [], name
+
+
+@pytest.mark.parametrize("number", range(MANY))
+def test_a_frozen_branch_stays_as_it_is(tmp_path: Path, number: int) -> None:
+    world = World(tmp_path, random.Random(seed() * 100_000 + number))
+    try:
+        for _ in range(25):
+            world.step()
+            world.check()
+        assert world.opened.overlay.fsck() == []
+    except BaseException as exc:
+        exc.add_note("after " + "; ".join(world.done))
+        raise
+    finally:
+        world.opened.close()
