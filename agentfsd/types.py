@@ -35,6 +35,10 @@ class Lower(Protocol):
         """A read-only descriptor (O_CLOEXEC, O_NOATIME where permitted); the caller closes it. Regular files only."""
         ...
 
+    def stat_open(self, path: bytes, fd: int) -> os.stat_result:
+        """The present state of the file behind a descriptor of open(), whatever its path leads to by now."""
+        ...
+
     def open_to_give(self, path: bytes, flags: int) -> int:
         """A descriptor for somebody else: for reading, with open(2)'s other *flags*, and nothing makes it one for writing.
 

@@ -63,9 +63,11 @@ def _as_in_lower(inode: Inode, status: os.stat_result) -> Attributes:
 
 def lower_stat(inode: Inode) -> os.stat_result:
     """Return the present stat result of the lower object that an inode is read from. Raises as attributes() does."""
-    if inode.lower_fd >= 0:
+    if inode.lower_fd >= 0 and inode.lower_path is None:
         return os.fstat(inode.lower_fd)
     assert inode.lower_path is not None
+    if inode.lower_fd >= 0:
+        return inode.tree.lower.stat_open(inode.lower_path, inode.lower_fd)
     try:
         status = inode.tree.lower.stat(inode.lower_path)
     except (FileNotFoundError, NotADirectoryError):

@@ -85,6 +85,9 @@ class StampedLower:
     def open(self, path: bytes) -> int:
         return self._lower.open(path)
 
+    def stat_open(self, path: bytes, fd: int) -> os.stat_result:
+        return self._lower.stat_open(path, fd)
+
     def open_to_give(self, path: bytes, flags: int) -> int:
         return self._lower.open_to_give(path, flags)
 

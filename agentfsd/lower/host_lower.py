@@ -191,6 +191,10 @@ class HostLower:
             raise _no_file()
         return fd
 
+    def stat_open(self, path: bytes, fd: int) -> os.stat_result:
+        """Return the present stat result of the file behind a descriptor that open() returned for *path*."""
+        return os.fstat(fd)
+
     def open_to_give(self, path: bytes, flags: int) -> int:
         """Open a file for a program; see types.Lower. Files in other file systems mounted in the lower cannot be reached this
         way.

@@ -127,6 +127,7 @@ def filesystem_type(fd: int) -> int:
 
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16  # fallocate(2)
 _SYNC_FILE_RANGE_WRITE: Final = 2
+_SYNC_FILE_RANGE_WAIT: Final = 1 | 4  # for what is on its way, before; for all, after
 _libc.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
@@ -148,6 +149,15 @@ def allocate(fd: int, mode: int, offset: int, length: int) -> None:
 def start_writeback(fd: int) -> None:
     """Have the kernel begin to write a file's dirty pages, without waiting. Errors are ignored. See sync_file_range(2)."""
     _libc.sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+
+
+def write_pages(fd: int) -> None:
+    """Write a file's dirty pages and wait, with no promise that they are safe on the disk. Errors are ignored.
+
+    A store through a mapping of a page that was written changes the file's times, one of a page that is still dirty does not.
+    See sync_file_range(2).
+    """
+    _libc.sync_file_range(fd, 0, 0, _SYNC_FILE_RANGE_WRITE | _SYNC_FILE_RANGE_WAIT)
 
 
 def sync_filesystem(fd: int) -> None:

@@ -1,0 +1,244 @@
+"""Frozen bases: what the lower was at one moment, kept in the state directory for as long as a branch needs it.
+
+A base is a directory with a clone, perhaps an index of it, and a record, which comes last: without one it is half made.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from agentfs_host import syncing, syscalls, tree_removal
+from agentfsd.backstore.free_space import free_bytes
+from agentfsd.domain_errors import NO_ROOM, DamagedContent, Refusal, invalid, not_found
+from agentfsd.lower import frozen_index
+from agentfsd.lower.frozen_clone import Clone
+from agentfsd.lower.frozen_copy import Earlier, FrozenCopy
+from agentfsd.lower.frozen_index import FrozenIndex
+from agentfsd.lower.frozen_lower import FrozenLower, IndexedLower
+from agentfsd.lower.frozen_survey import FrozenSurvey
+from agentfsd.lower.host_lower import HostLower
+
+RECORD, CLONE, INDEX = "base.msgpack", "tree", "index"
+UNCOUNTED = -1
+_ASK_EVERY = 64  # names between two questions whether to go on
+
+Progress = Callable[[int, int], None]
+
+
+class BaseRecord(msgspec.Struct, frozen=True):
+    """A frozen base.
+
+    Attributes:
+        id: what its maker called it.
+        made_ns: the moment of which it is, in ns since the epoch.
+        way: ``snapshot`` of the file system, ``reflink`` of each file, or ``copy``.
+        files: the number of names of other things than directories; UNCOUNTED for a snapshot, as are the next two.
+        directories: the number of directories, without the root.
+        bytes: the size of all regular files.
+        copied_bytes: what had to be stored anew.
+    """
+
+    id: str
+    made_ns: int
+    way: str
+    files: int
+    directories: int
+    bytes: int
+    copied_bytes: int
+
+
+class FrozenBases:
+    """The bases in one directory. Only one process may use it, which the lock of the state directory ensures."""
+
+    def __init__(self, directory: str, lower: HostLower) -> None:
+        """Make the directory if it is missing, and remove what a killed process has left half made.
+
+        Raises:
+            OSError: that is impossible.
+        """
+        self._directory, self._lower = os.path.abspath(directory), lower
+        os.makedirs(self._directory, 0o700, exist_ok=True)
+        for name in os.listdir(self._directory):
+            if not os.path.lexists(self._path(name, RECORD)):
+                tree_removal.remove_tree(self._path(name))
+
+    def records(self) -> list[BaseRecord]:
+        """Return the records of all bases, oldest first. One that cannot be read is left out: open() says why."""
+        found = []
+        for name in os.listdir(self._directory):
+            with contextlib.suppress(OSError):
+                found.append(self._record(name))
+        return sorted(found, key=lambda record: (record.made_ns, record.id))
+
+    def open(self, base_id: str) -> FrozenLower:
+        """Open a base for reading.
+
+        Raises:
+            Missing: there is none of that id.
+            DamagedContent: it is damaged.
+        """
+        record = self._record(base_id)
+        clone = self._path(base_id, CLONE)
+        try:
+            if record.way == "snapshot":
+                return FrozenLower(clone, self._lower)
+            return IndexedLower(clone, FrozenIndex(self._path(base_id, INDEX)), self._lower)
+        except DamagedContent:
+            raise
+        except OSError as exc:
+            raise DamagedContent(f"the frozen base in {self._path(base_id)} is damaged: {exc.strerror}") from exc
+
+    def remove(self, base_id: str) -> None:
+        """Remove a base; none is no error. This may take long, so call it in a worker thread. Other bases keep their files."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(base_id, RECORD))
+        tree_removal.remove_tree(self._path(base_id))
+
+    def freeze(
+        self, base_id: str, *, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None
+    ) -> BaseRecord:
+        """Make a base of what the lower is now. This may take minutes, so call it in a worker thread. A failure leaves nothing.
+
+        Args:
+            base_id: a name for it, which no other base has.
+            progress: called now and then with the number of names that are done, and of all names.
+            cancelled: asked now and then.
+
+        Raises:
+            Refusal: it is impossible; ECANCELED if *cancelled* returned True.
+            OSError: it failed.
+        """
+        path = self._path(base_id)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            raise Refusal(errno.EEXIST, "base-exists", f"there is a frozen base {base_id!r} already") from None
+        try:
+            record = self._copied(base_id, _Telling(progress, cancelled))
+            self._publish(path, record)
+        except BaseException as exc:
+            tree_removal.remove_tree(path)
+            if isinstance(exc, OSError) and exc.errno in NO_ROOM and not isinstance(exc, Refusal):
+                raise self._no_room() from exc
+            raise
+        return record
+
+    # -- one base
+
+    def _path(self, base_id: str, *inside: str) -> str:
+        if not base_id or base_id.startswith(".") or "/" in base_id or "\0" in base_id:
+            raise invalid(f"{base_id!r} is no name for a frozen base")
+        return os.path.join(self._directory, base_id, *inside)
+
+    def _record(self, base_id: str) -> BaseRecord:
+        try:
+            with open(self._path(base_id, RECORD), "rb") as file:
+                return msgspec.msgpack.decode(file.read(), type=BaseRecord)
+        except FileNotFoundError:
+            raise not_found("frozen base", base_id) from None
+        except (OSError, msgspec.DecodeError) as exc:
+            raise DamagedContent(f"the record of the frozen base in {self._path(base_id)} is damaged: {exc}") from exc
+
+    def _publish(self, path: str, record: BaseRecord) -> None:
+        """Have everything on disk, then the record at its place."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with open(os.path.join(path, RECORD + ".new"), "xb") as file:
+                file.write(msgspec.msgpack.encode(record))
+            syscalls.sync_filesystem(fd)
+            os.rename(RECORD + ".new", RECORD, src_dir_fd=fd, dst_dir_fd=fd)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        syncing.sync_directory(self._directory)
+
+    def _copied(self, base_id: str, telling: "_Telling") -> BaseRecord:
+        clone_path = self._path(base_id, CLONE)
+        os.mkdir(clone_path, 0o700)
+        fd = os.open(clone_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with contextlib.closing(_Descriptor(fd)), self._earlier() as earlier:
+            self._write_pages()
+            survey = FrozenSurvey(self._lower, fd, earlier)
+            survey.look(telling.ask)
+            self._check_room(fd, survey)
+            telling.total = survey.names
+            with contextlib.closing(Clone(fd, survey.unshared, telling.ask)) as clone:
+                copy = FrozenCopy(self._lower, clone, earlier, telling.step)
+                copy.run()
+        frozen_index.write(self._path(base_id, INDEX), copy.root, copy.listings, copy.unlistable)
+        way = "reflink" if survey.shares else "copy"
+        return BaseRecord(base_id, copy.at_ns, way, copy.files, len(copy.listings) - 1, copy.bytes, clone.copied_bytes)
+
+    def _write_pages(self) -> None:
+        """Have the dirty pages of the lower written all at once: sharing the blocks of a file waits for those of that file."""
+        with contextlib.suppress(OSError):
+            fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._lower.root_fd)
+            with contextlib.closing(_Descriptor(fd)):
+                syscalls.sync_filesystem(fd)
+
+    @contextlib.contextmanager
+    def _earlier(self) -> Iterator[Earlier | None]:
+        """Yield the newest base that has an index."""
+        for record in reversed(self.records()):
+            if record.way == "snapshot":
+                continue
+            try:
+                index = FrozenIndex(self._path(record.id, INDEX))
+                fd = os.open(self._path(record.id, CLONE), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError:  # it is damaged, or being removed
+                continue
+            with contextlib.closing(index), contextlib.closing(_Descriptor(fd)):
+                yield Earlier(index, fd)
+                return
+        yield None
+
+    def _check_room(self, fd: int, survey: FrozenSurvey) -> None:
+        status = os.fstatvfs(fd)
+        free = free_bytes(status)
+        if survey.needed_bytes > free:
+            raise self._no_room(f": {_mebibytes(survey.needed_bytes)} are needed, {_mebibytes(free)} are free")
+        if status.f_files > 0 and status.f_favail < survey.needed_files:
+            raise self._no_room(f": {survey.needed_files} files are needed, {status.f_favail} more can be made")
+
+    def _no_room(self, figures: str = "") -> Refusal:
+        return Refusal(
+            errno.ENOSPC, "no-room",
+            f"there is no room in {self._directory} for a copy of {self._lower.description}{figures}",
+            "make room there, or mount with a state directory (--state) on the file system of the real directory if that shares "
+            "blocks (btrfs, XFS)",
+        )  # fmt: skip
+
+
+class _Descriptor:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _Telling:
+    """Tells how far it is, and ends it when it is cancelled."""
+
+    def __init__(self, progress: Progress | None, cancelled: Callable[[], bool] | None) -> None:
+        self._progress, self._cancelled = progress, cancelled
+        self._done = 0
+        self.total = 0
+
+    def ask(self) -> None:
+        if self._cancelled is not None and self._cancelled():
+            raise Refusal(errno.ECANCELED, "cancelled", "freezing was cancelled; nothing was kept")
+
+    def step(self) -> None:
+        self._done += 1
+        if self._done % _ASK_EVERY == 0:
+            self.ask()
+            if self._progress is not None:
+                self._progress(min(self._done, self.total), self.total)
+
+
+def _mebibytes(size: int) -> str:
+    return f"{-(-size >> 20)} MiB" if size >= 1 << 20 else f"{size} bytes"
