@@ -33,7 +33,8 @@ class Layers:
     def seal(self, tx: Transaction, origin: BranchRow | SnapshotRow, *, readers_follow: bool = True) -> int:
         """Seal the state of a ref. A branch gets a new head above the sealed layer, unless its head is empty already.
 
-        A head into which layers were merged is not empty: it tells what the branch has in common with others.
+        A head into which layers were merged is not empty: it tells what the branch has in common with others. Nor is one with a
+        frozen base.
 
         Args:
             tx: The open transaction.
@@ -47,7 +48,8 @@ class Layers:
         if isinstance(origin, SnapshotRow):
             return origin.layer
         state, head = self._state, origin.head
-        if layer_rows.is_empty(state.store, head) and not layer_rows.has_merges(state.store, head):
+        is_plain = not (layer_rows.has_merges(state.store, head) or layer_rows.has_base(state.store, head))
+        if is_plain and layer_rows.is_empty(state.store, head):
             return layer_rows.parents(state.store)[head]
         new_head = layer_rows.new_layer(state.store, head)
         layer_rows.set_head(state.store, origin.id, new_head)

@@ -5,6 +5,7 @@ as well, since snapshots and the common states of later merges show it. No names
 renamed directory is kept for branches only.
 """
 
+import errno
 import stat
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -106,9 +107,18 @@ def _keep(tree: Tree, uses: set[LowerUse], going: _Going, moving: Mapping[bytes,
                 if use.is_directory and path != use.path:
                     yield from _keep_directory(inode, going, moving)
                 elif not use.is_directory and (path != use.path or use.path not in going.replaced):
-                    copyup.own_content(inode)
+                    _own(inode)
                     break
         yield done, len(shown), "keeping what other branches moved"
+
+
+def _own(inode: Inode) -> None:
+    """Copy a file up, unless somebody has removed it from the lower: then nothing is left to keep."""
+    try:
+        copyup.own_content(inode)
+    except OSError as exc:
+        if exc.errno != errno.ESTALE:
+            raise
 
 
 def _names(tree: Tree, inode: Inode) -> Iterator[bytes]:

@@ -8,8 +8,10 @@ import stat
 
 from agentfsd.core import copyup, hard_links
 from agentfsd.core.overlay import Overlay
-from agentfsd.core.tree import Inode, Tree
+from agentfsd.core.transplant import Transplant
+from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.history.kept_directories import Progress, keep_all
+from agentfsd.repositories import reading
 from agentfsd.types import Lower
 
 
@@ -30,14 +32,48 @@ def prepare(overlay: Overlay, ref: str, over: Lower) -> Progress:
         yield done, len(uses), "keeping what the base has"
 
 
+def take_what_went(made: Tree, before: Tree) -> Progress:
+    """Give a new state a content of its own for what it would read from its lower, which does not have it.
+
+    Args:
+        made: The new state. It may be written.
+        before: The same state over another lower.
+    """
+    transplant = Transplant(made)
+    for number in sorted({use.id for use in made.store.uses_of_lower() if use.layer in made.chain}):
+        inode = made.find_stored(number)
+        if inode is None or inode.has_own_data or inode.lower_path is None or not _is_gone(made.lower, inode):
+            continue
+        for path in [path for path in hard_links.stored(made, number) if reading.at(made, path) is inode]:
+            source = reading.at(before, path)
+            if source is not None and (source.has_own_data or source.lower_path is None or not _is_gone(before.lower, source)):
+                yield from _take_all(transplant, path, source)
+
+
+def _take_all(transplant: Transplant, path: bytes, inode: Inode) -> Progress:
+    transplant.remove(path)
+    transplant.take(path, inode)
+    yield 0, 0, "keeping what the base has"
+    for name in inode.tree.names(inode) if inode.is_dir else ():
+        yield from _take_all(transplant, join(path, name), inode.tree.lookup(inode, name))
+
+
+def _is_gone(lower: Lower, inode: Inode) -> bool:
+    """Return whether a lower has nothing, or something of another type, where an inode reads."""
+    assert inode.lower_path is not None
+    try:
+        return stat.S_IFMT(lower.stat(inode.lower_path).st_mode) != stat.S_IFMT(inode.mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+
+
 def _differs(tree: Tree, inode: Inode, over: Lower) -> bool:
     """Return whether the other lower cannot stand for what an inode reads from the tree's own."""
     assert inode.lower_path is not None
-    try:
-        there = over.stat(inode.lower_path)
-    except (FileNotFoundError, NotADirectoryError):
-        there = None
     is_moved = inode.lower_path not in set(hard_links.stored(tree, inode.id))
-    if there is None or stat.S_IFMT(there.st_mode) != stat.S_IFMT(inode.mode):
+    if _is_gone(tree.lower, inode):
+        return False
+    if _is_gone(over, inode):
         return is_moved or inode.is_file
-    return is_moved and inode.is_file and tree.identify(there) != tree.identify(tree.lower.stat(inode.lower_path))
+    there, here = over.stat(inode.lower_path), tree.lower.stat(inode.lower_path)
+    return is_moved and inode.is_file and tree.identify(there) != tree.identify(here)

@@ -10,6 +10,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal
+from agentfsd.history import other_lower
 from agentfsd.history.applying import Author, apply, refresh_indexes, until_taken
 from agentfsd.history.known_lower import KnownLower
 from agentfsd.history.listed_changes import list_changes
@@ -76,7 +77,8 @@ def _attempt(
         before = held.enter_context(overlay.trees.made_from(branch_id))
         with overlay.store.transaction():
             bottom = frozen_layers.add(overlay.trees, overlay.lowers.beneath(overlay.refs.branch(branch_id).base_layer), base)
-        ours = held.enter_context(overlay.trees.pinned(bottom, read_only=True))
+        ours = held.enter_context(overlay.trees.scratch(held.enter_context(overlay.trees.pinned(bottom, read_only=True))))
+        yield from other_lower.take_what_went(ours, before)
         workshops, source = held.enter_context(Workshops(parts)), SourceChanges(parts, before, theirs)
         outcome = yield from merge(workshops, parts, _BaseChanges(parts, before, ours, theirs), source, rules, (), (BASE, name))
         if conflicts := outcome.conflicts or objects(ours, theirs, outcome.paths):
@@ -90,7 +92,7 @@ def _attempt(
         result.listed = yield from list_changes(parts, ours, now, result.sources)
         if dry_run:
             return result
-        is_done = overlay.branches.rebase(branch_id, now, theirs.head, bottom, author.pid, author.command)
+        is_done = overlay.branches.rebase(branch_id, now, theirs.head, ours.head, author.pid, author.command)
         return result if is_done else None
 
 

@@ -28,6 +28,11 @@ def bases(store: Store) -> dict[int, str]:
     return dict(store.db.execute("SELECT id, base FROM layer WHERE base != '' AND dead = 0"))
 
 
+def has_base(store: Store, layer: int) -> bool:
+    """Return whether a layer has a frozen base of its own."""
+    return store.db.execute("SELECT 1 FROM layer WHERE id = ? AND base != ''", (layer,)).fetchone() is not None
+
+
 def parents(store: Store) -> dict[int, int]:
     """Return the parent of every live layer."""
     return dict(store.db.execute("SELECT id, parent FROM layer WHERE dead = 0"))
