@@ -23,6 +23,8 @@ class FrozenLower(HostLower):
     written, and descriptors of its files are given to nobody: fstat(2) of them shows the clone, so use stat_open().
     """
 
+    frozen = True
+
     def __init__(self, clone: str, original: HostLower) -> None:
         """Open a clone.
 
