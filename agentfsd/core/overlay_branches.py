@@ -61,9 +61,7 @@ class Branches:
         Raises:
             Refusal: ``bad-name``, ``branch-exists``, or as Refs.find() for the source.
         """
-        check_name("branch", name)
-        if self._refs.branch_named(name) is not None:
-            raise Refusal(errno.EEXIST, "branch-exists", f"there is a branch named {name!r} already", "choose another name")
+        self.check_new(name)
         origin = self._refs.find(source if source is not None else DEFAULT_BRANCH)
         made_from = origin.id if isinstance(origin, BranchRow) else origin.branch_id
         with self._state.store.transaction() as tx:
@@ -75,6 +73,12 @@ class Branches:
             self._state.mark_temporary(tx, [row.id] if temporary else [])
             self._rules.branch_made(tx, row.id, made_from)
         return self._info(row)
+
+    def check_new(self, name: str) -> None:
+        """Refuse a name that no new branch can have: ``bad-name``, ``branch-exists``."""
+        check_name("branch", name)
+        if self._refs.branch_named(name) is not None:
+            raise Refusal(errno.EEXIST, "branch-exists", f"there is a branch named {name!r} already", "choose another name")
 
     def _add(self, tx: Transaction, name: str, base: str, base_layer: int, base_id: str = "") -> BranchRow:
         store = self._state.store
