@@ -1,6 +1,5 @@
 """What `agentfsd run` records of commands, and the table to choose a branch from."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from agentfs_client import ControlClient
 from agentfs_client.errors import AgentFSError
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted, agentfsd
 
 
 @pytest.fixture
@@ -21,8 +20,8 @@ def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
 
 
 def ran(project: Mounted, branch: str, *command: str, new: bool = False) -> int:
-    words = [*AGENTFSD, "run", "-m", str(project.path), "-b", branch, *(["--new"] if new else []), "--", *command]
-    return subprocess.run(words, capture_output=True, check=False).returncode
+    words = ["run", "-m", str(project.path), "-b", branch, *(["--new"] if new else []), "--", *command]
+    return agentfsd(*words, check=False).returncode
 
 
 def test_commands_are_recorded_and_compared(project: Mounted) -> None:
