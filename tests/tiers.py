@@ -23,7 +23,7 @@ SLOW = [
     "fuse/test_views", "fuse/test_lower_drift", "fuse/test_mount.py",
     "history/test_faults", "history/test_merge.py", "history/test_merge_model", "history/test_threeway_model",
     "history/test_commit_model", "history/test_target_changes", "metadata/test_damage", "metadata/test_journal",
-    "overlayfs/test_random_runs",
+    "lower/test_frozen_changes", "overlayfs/test_random_runs",
     "terminal_review/test_review_on_mount", "terminal_review/test_conflicts_in_review",
     "terminal_review/test_review_in_terminal", "terminal_review/test_notes_in_review",
     "test_readme", "test_demo", "test_release", "test_bench", "test_docs",
