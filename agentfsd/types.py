@@ -25,6 +25,8 @@ class Lower(Protocol):
     Source: the LowerFS provider of the AgentFS specification.
     """
 
+    frozen: bool  # whether it stays as it is: a frozen base, not the real directory
+
     @property
     def description(self) -> str:
         """The absolute path it was made from, for people and for the state's identity."""

@@ -10,9 +10,19 @@ _SECTIONS = (  # as `agentfsd --help` shows them; each command is in the module 
     HelpSection(
         "Branches",
         (
-            "branch", "worktree", "bind", "unbind", "bindings", "merge", "rebase", "conflicts", "resolve", "commit", "export",
+            "branch",
+            "worktree",
+            "bind",
+            "unbind",
+            "bindings",
+            "merge",
+            "rebase",
+            "conflicts",
+            "resolve",
+            "commit",
+            "export",
             "import",
-        ),  # fmt: skip
+        ),
     ),
     HelpSection("Agents", ("agent", "hook", "mcp", "rewind")),
     HelpSection("History", ("snapshot", "log", "restore", "undo", "discard", "prune", "gc")),

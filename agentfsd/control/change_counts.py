@@ -125,7 +125,8 @@ class ChangeCounts:
         lower = StampedLower(overlay.parts.lower)
         parts = overlay.parts._replace(lower=lower)
         objects = yield from _objects(overlay, _writable(overlay, row.head))
-        with overlay.trees.made_from(branch_id) as base, overlay.trees.pinned(row.head, read_only=True) as new:
+        trees, live = overlay.trees, overlay.lowers.live  # a frozen base is no part of what a branch has changed
+        with trees.made_from(branch_id, over=live) as base, trees.pinned(row.head, read_only=True, over=live) as new:
             old = Tree(parts, base.id, base.head, base.chain, read_only=True)
             steps = tree_diff.paths_in_steps(overlay.parts, old, new)
             paths = yield from _while_still(steps, lambda: _is_still(overlay, row, writes))
@@ -180,7 +181,7 @@ class _Spending:
 def _was_left(overlay: Overlay, row: BranchRow, told: Told) -> bool:
     """Return whether a git branch lacks commits only because the lower has got them, and the overlay's branch keeps its ref."""
     path = join(told.path, f".git/refs/heads/{told.branch}".encode())
-    with overlay.trees.pinned(row.head, read_only=True) as tree:
+    with overlay.trees.pinned(row.head, read_only=True, over=overlay.lowers.live) as tree:
         old, new, within = at(overlay.trees.side(None), path), at(tree, path), at(tree, path.rpartition(b"/")[0])
         return tree_diff.only_lower_moved(EntryPair(path, old, new, ("content",), within))
 

@@ -76,13 +76,13 @@ class RunsBesideUs(Protocol):
 
 
 class BaseMaker(Protocol):
-    """Makes frozen bases. ``why_not``: why there can be none; "" if there can."""
-
-    @property
-    def why_not(self) -> str: ...
+    """Makes frozen bases of the real directory, and removes them."""
 
     def made(self, progress: Callable[[int, int, str], None]) -> AbstractAsyncContextManager[str]:
         """Freeze the real directory and yield the base's id. If no layer has it after the block, it is removed. Refusal."""
+
+    async def sweep(self) -> None:
+        """Remove the bases that nothing needs."""
 
 
 class CommitTurn:
@@ -188,10 +188,9 @@ class Services:
         return self.runs.standing_still(branch_id, context.caller.pid, changes=changes)
 
     def frozen_base(self, context: RequestContext) -> AbstractAsyncContextManager[str]:
-        """Freeze the real directory for a request, and yield the base's id. Refusal if there can be no frozen base."""
-        why_not = "this daemon keeps none" if self.bases is None else self.bases.why_not
-        if self.bases is None or why_not:
-            raise Refusal(errno.EOPNOTSUPP, "no-frozen-base", f"the real directory cannot be frozen: {why_not}")
+        """Freeze the real directory for a request, and yield the base's id. Refusal if this daemon keeps no frozen bases."""
+        if self.bases is None:
+            raise Refusal(errno.EOPNOTSUPP, "no-frozen-base", "the real directory cannot be frozen without a mount")
         return self.bases.made(context.progress)
 
     async def push(self) -> None:

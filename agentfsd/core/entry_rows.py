@@ -4,8 +4,10 @@ import os
 
 from agentfsd.core import origin
 from agentfsd.core.copyup import change_time_ns, is_owned, load_lower_attributes, materialize, save, set_entry
+from agentfsd.core.inode import NO_LOWER
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.domain_errors import DamagedContent
+from agentfsd.metadata import origin_rows
 from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.rows import WHITEOUT, is_whiteout
 from agentfsd.metadata.transaction import Transaction
@@ -31,7 +33,8 @@ def remove_entry(tx: Transaction, directory: Inode, name: bytes) -> os.stat_resu
     older = _older_child(tree, directory.id, name)
     in_lower = _lower_status(directory, name)
     came_back = in_lower is not None and tree.joins_lower(directory, name)
-    if came_back or (in_lower is not None if older is None else not is_whiteout(older)):
+    is_shown = in_lower is not None if older is None else not is_whiteout(older)
+    if came_back or is_shown or _was_committed(directory, name):
         origin.note(tx, directory, name, keep=False, status=in_lower)
         if came_back:
             origin.note_again(directory, name)
@@ -40,6 +43,13 @@ def remove_entry(tx: Transaction, directory: Inode, name: bytes) -> os.stat_resu
         tree.store.delete_dentry(directory.id, name, tree.head)
         tx.put(tree.entries(directory), name, older)
     return in_lower
+
+
+def _was_committed(directory: Inode, name: bytes) -> bool:
+    """Return whether a commit has put a branch's name into the real directory: the branch's frozen base knows nothing of it."""
+    tree = directory.tree
+    row = origin_rows.find(tree.store, directory.id, name, tree.chain) if tree.lower.frozen else None
+    return row is not None and origin.identity_of(row) != NO_LOWER
 
 
 def _older_child(tree: Tree, directory_id: int, name: bytes) -> int | None:

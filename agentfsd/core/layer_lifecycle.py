@@ -4,6 +4,7 @@ Taking a snapshot seals the branch's head layer and puts an empty one above it. 
 layer. Neither goes through the files.
 """
 
+import errno
 import gc
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
@@ -11,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator
 from agentfsd.core import copyup, lent_branches, reap
 from agentfsd.core.left_conflicts import needed_layers
 from agentfsd.core.overlay_state import OverlayState
-from agentfsd.domain_errors import DamagedContent
+from agentfsd.domain_errors import DamagedContent, Refusal
 from agentfsd.metadata import conflict_rows, layer_rows
 from agentfsd.metadata.row_store import GARBAGE
 from agentfsd.metadata.rows import BranchRow, SnapshotRow, UnfinishedRow
@@ -73,8 +74,16 @@ class Layers:
         """Give a branch a new, empty head above *layer*, and free its old layers that nothing else refers to.
 
         If the branch is lent, what programs see is kept until they are shown the new state.
+
+        Raises:
+            Refusal: ``branch-in-use`` if the branch is lent, and the layer shows another lower, which its mount cannot.
         """
-        loan = lent_branches.find(self._state.store, branch.id)
+        loan, lowers = lent_branches.find(self._state.store, branch.id), self._state.lowers
+        if loan is not None and lowers.name(branch.head) != lowers.name(layer):
+            raise Refusal(
+                errno.EBUSY, "branch-in-use", f"a command runs in branch {branch.name!r}, in which its base cannot change",
+                "end the command, and try again",
+            )  # fmt: skip
         if loan is not None and not loan.shown:
             lent_branches.put(self._state.store, branch.id, loan._replace(shown=branch.head))
             self.pin(tx, branch.head)

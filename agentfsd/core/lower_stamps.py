@@ -47,7 +47,7 @@ class StampedLower:
     """
 
     def __init__(self, lower: Lower) -> None:
-        self._lower = lower
+        self._lower, self.frozen = lower, lower.frozen
         self._stamps: dict[bytes, Stamp] = {}
         self._listed: set[bytes] = set()
         self._newest_ns = 0

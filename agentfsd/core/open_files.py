@@ -15,13 +15,18 @@ def carry_over(old: Tree, new: Tree) -> None:
         twin = _twin(inode, new)
         if twin is None or twin is inode:
             continue
-        before = inode.content or inode.lower_path
+        before = _data_of(inode)
         new.take_in(inode, twin)
-        if (inode.content or inode.lower_path) != before:
+        if _data_of(inode) != before:
             old.switched_files.append(inode)
             inode.release_files()
             if inode.opens:
                 data.open_source(inode)
+
+
+def _data_of(inode: Inode) -> object:
+    """Return a key that is equal for equal data. A frozen base may have another state of the same file of the lower."""
+    return inode.content or (inode.lower_path, inode.lower)
 
 
 def _twin(inode: Inode, new: Tree) -> Inode | None:

@@ -93,9 +93,11 @@ class OpenTrees:
         return sum(len(tree.loaded()) for tree in self._state.trees.values())
 
     def _open(self, tree_id: str, head: int, *, read_only: bool, over: Lower | None = None) -> Tree:
-        lower = self._state.lowers.of(head) if over is None else over
-        parts = self.parts if lower is self.parts.lower else self.parts._replace(lower=lower)
-        return Tree(parts, tree_id, head, layer_rows.chain(self.parts.store, head), read_only=read_only)
+        lower, chain = self._state.lowers.of(head) if over is None else over, layer_rows.chain(self.parts.store, head)
+        if lower is self.parts.lower:
+            return Tree(self.parts, tree_id, head, chain, read_only=read_only)
+        is_own = self._state.lowers.of(head) is lower
+        return Tree(self.parts._replace(lower=lower), tree_id, head, chain, read_only=read_only, on_base=is_own)
 
     def detach(self, tree_id: str, *, carry: bool = False) -> None:
         """Detach the tree of a branch or snapshot whose state was replaced or removed.

@@ -134,6 +134,7 @@ class Removals:
 
     def __init__(self, old: Tree, new: Tree) -> None:
         self._old = old
+        self._has_seen_all = new.on_base and old.lower is new.lower
         self._seen = SeenNames(new)
         self._walked: set[bytes] = set()
         self._holding: dict[bytes, bytes] = {}  # a directory: a path below it that the new tree has never seen
@@ -143,7 +144,7 @@ class Removals:
 
         *within* is the new tree's directory in which the name is missing, or None if that directory is missing too.
         """
-        if inode.id or inode.lower_path is None:
+        if inode.id or inode.lower_path is None or self._has_seen_all:
             return True
         if within is None:
             return self._seen.was_removed(inode.lower_path)

@@ -187,12 +187,15 @@ class Parts(NamedTuple):
 class Tree:
     """The merged view of a chain of layers over the lower. Single-threaded; every call is one atomic step."""
 
-    def __init__(self, parts: Parts, tree_id: str, head: int, chain: Iterable[int], *, read_only: bool) -> None:
+    def __init__(
+        self, parts: Parts, tree_id: str, head: int, chain: Iterable[int], *, read_only: bool, on_base: bool = False
+    ) -> None:  # fmt: skip
+        """Open a view. *on_base*: the lower is the frozen base of that chain, so that the tree has seen all that it has."""
         self.store, self.lower, self.backstore, self.root_dev, self.copyup_settings, self.events, self.doomed = parts
         self.id = tree_id
         self.head = head
         self.chain = frozenset(chain)
-        self.read_only = read_only
+        self.read_only, self.on_base = read_only, on_base
         self.external_writers: dict[Inode, int] = {}  # number of external writers of each file: see external_writers.py
         self.external_readers: set[Inode] = set()  # files of which a process has a real descriptor, only for reading
         self.external_writers_noted = False

@@ -80,10 +80,10 @@ def pairs_at(old: Tree, new: Tree, paths: Iterable[bytes]) -> Iterator[EntryPair
     return walker.settled(walker.at(paths))
 
 
-def pair_at(old: Tree, new: Tree, path: bytes) -> EntryPair | None:
+def pair_at(old: Tree, new: Tree, path: bytes, *, times: bool = False) -> EntryPair | None:
     """Return the pair of one path in two trees that show different lowers; None if they do not differ there.
 
-    What only the old tree has counts as removed, whoever removed it.
+    What only the old tree has counts as removed, whoever removed it. *times*: as for pairs().
     """
     parent, _, name = path.rpartition(b"/")
     within, before = _directory_at(new, parent), _directory_at(old, parent)
@@ -95,7 +95,7 @@ def pair_at(old: Tree, new: Tree, path: bytes) -> EntryPair | None:
         now = new.find(within, name) if within is not None else None
     if was is None or now is None:
         return None if was is now else EntryPair(path, was, now, (), within)
-    differences = _Walker(TouchedNames(old, new), None).differences(was, now)
+    differences = _Walker(TouchedNames(old, new), None, times=times).differences(was, now)
     return EntryPair(path, was, now, differences, within) if differences else None
 
 

@@ -92,8 +92,7 @@ class Daemon:
             self.overlay = Overlay(held.store, self.lower, held.backstore, spared=spared, open_base=frozen.open)
         except sqlite3.DatabaseError as exc:
             raise unreadable(held.place.metadata, exc) from exc
-        inside = mount_table.is_within(config.state, config.lower)
-        self.base_making = BaseMaking(self.overlay, frozen, "the state directory lies in it" if inside else "")
+        self.base_making = BaseMaking(self.overlay, frozen)
         self.bindings = Bindings(records)
         self.questions = Questions(self._ask_limit_s, self.bindings.process_of)
         self.overlay.rules.on_changed.append(self.questions.forget_answers)

@@ -1,6 +1,5 @@
 """Makes frozen bases of the real directory for requests, and removes those that no branch, snapshot or undo needs any more."""
 
-import errno
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,7 +9,6 @@ import trio
 from agentfsd.control.cooperative import cancelled
 from agentfsd.core.ids import IdMaker
 from agentfsd.core.overlay import Overlay
-from agentfsd.domain_errors import Refusal
 from agentfsd.lower.frozen_bases import FrozenBases
 
 log = logging.getLogger(__name__)
@@ -22,11 +20,10 @@ class BaseMaking:
     Args:
         overlay: All branches.
         bases: Where the bases are kept.
-        why_not: Why there can be none; "" if there can.
     """
 
-    def __init__(self, overlay: Overlay, bases: FrozenBases, why_not: str = "") -> None:
-        self._overlay, self._bases, self.why_not = overlay, bases, why_not
+    def __init__(self, overlay: Overlay, bases: FrozenBases) -> None:
+        self._overlay, self._bases = overlay, bases
         self._turn, self._ids, self._wanted = trio.Lock(), IdMaker(), set[str]()
 
     @asynccontextmanager
@@ -55,8 +52,6 @@ class BaseMaking:
         overlay = self._overlay
         if overlay.lowers.name(overlay.refs.branch(overlay.default_id).head):
             return
-        if self.why_not:
-            raise Refusal(errno.EOPNOTSUPP, "no-frozen-base", f"the real directory cannot be frozen: {self.why_not}")
         async with self.made(lambda done, total, what: None) as base:
             overlay.branches.freeze(overlay.default_id, base)
 

@@ -64,10 +64,10 @@ def made_from(
 
     Args:
         wanted: The only paths that are looked at; empty for all.
-        over: As in trees.made_from().
+        over: What to show it over; None for the real directory: what a commit has brought there is no change any more.
     """
     with ExitStack() as held:
-        base = held.enter_context(trees.made_from(branch, over=over))
+        base = held.enter_context(trees.made_from(branch, over=over or trees.parts.lower))
         moved = _moved(base, trees.of(branch), wanted)
         if moved:
             made = held.enter_context(trees.scratch(base))

@@ -142,8 +142,7 @@ def _attempt(
         ours = held.enter_context(overlay.trees.frozen(target_id, readers_follow=False))
         workshops = held.enter_context(Workshops(overlay.parts))
         seen, now, merged, unfinished = ours.head, ours, list[tuple[str, int]](), set[str]()
-        for source in ids:
-            yield from other_lower.prepare(overlay, source, ours.lower)
+        yield from other_lower.prepare(overlay, ids, ours.lower)
         since, sources = TargetSince(overlay.trees, held), _Sources(overlay, ids, held, wanted, picks, ours.lower)
         leaving = Leaving(overlay, held, target)
         for source in ids:

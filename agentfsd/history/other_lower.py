@@ -1,10 +1,11 @@
 """Prepares a branch for being shown over another lower than its own: a frozen base is not what the real directory is now.
 
-What the branch has changed is its own. What it has only moved, or given other attributes, is read from its lower: it gets a content
-of its own where the other lower has something else there.
+What the branch has changed is its own. What it has only moved, or given other attributes, is read from its lower: it gets a
+content of its own where the other lower has something else there.
 """
 
 import stat
+from collections.abc import Iterable
 
 from agentfsd.core import copyup, hard_links
 from agentfsd.core.overlay import Overlay
@@ -15,12 +16,15 @@ from agentfsd.repositories import reading
 from agentfsd.types import Lower
 
 
-def prepare(overlay: Overlay, ref: str, over: Lower) -> Progress:
-    """Prepare a branch, in steps that yield (done, total, what). A snapshot stays as it is."""
-    row = overlay.refs.find(ref)
-    tree = overlay.trees.by_id(row.id)
-    if tree.lower is over or tree.read_only:
-        return
+def prepare(overlay: Overlay, refs: Iterable[str], over: Lower) -> Progress:
+    """Prepare branches, in steps that yield (done, total, what). A snapshot stays as it is."""
+    for ref in refs:
+        tree = overlay.trees.by_id(overlay.refs.find(ref).id)
+        if tree.lower is not over and not tree.read_only:
+            yield from _prepare(overlay, tree, over)
+
+
+def _prepare(overlay: Overlay, tree: Tree, over: Lower) -> Progress:
     uses = sorted(use for use in overlay.store.uses_of_lower() if use.layer in tree.chain)
     for done, number in enumerate(dict.fromkeys(use.id for use in uses)):
         inode = tree.find_stored(number)

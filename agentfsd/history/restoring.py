@@ -1,12 +1,14 @@
 """Make some paths of a branch equal to those of another state. The branch changes in one transaction or not at all."""
 
 import errno
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from typing import NamedTuple
 
 from agentfsd.core import tree_diff
 from agentfsd.core.overlay import Overlay
+from agentfsd.core.tree import Tree, join
+from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal
 from agentfsd.history import kept_bases, picked
 from agentfsd.history.applying import Author, apply, until_taken
@@ -59,7 +61,7 @@ def _restore_attempt(
             if not (reading.has(ours, path) or reading.has(theirs, path)):
                 raise Refusal(errno.ENOENT, "no-such-path", f"there is no {shown(path)} in either state", "name it from the root")
         outcome = MergeOutcome()
-        for pair in tree_diff.pairs_in_steps(overlay.parts, ours, theirs, times=True):
+        for pair in differing(overlay, ours, theirs, wanted):
             if pair is not None and touches(wanted, pair.path):
                 content, look = made.get(pair.path, (None, None))
                 outcome.steps.append(Step(pair.path, pair.new, content, look))
@@ -71,3 +73,25 @@ def _restore_attempt(
         listed = yield from list_changes(overlay.parts, ours, restored, {step.path for step in outcome.steps})
         taken = overlay.branches.take_over(target_id, restored, ours.head, "restore", (), author.pid, author.command)
         return _Restored(listed) if taken else None
+
+
+def differing(overlay: Overlay, ours: Tree, theirs: Tree, wanted: tuple[bytes, ...]) -> Iterator[EntryPair | None]:
+    """Yield what differs, with None as tree_diff.pairs_in_steps() does.
+
+    Over two lowers, as before and after a rebase, that is each of the *wanted* paths, and of those below, that shows something
+    else, whoever changed it.
+    """
+    if ours.lower is theirs.lower:
+        yield from tree_diff.pairs_in_steps(overlay.parts, ours, theirs, times=True)
+        return
+    todo = sorted(wanted, reverse=True)
+    while todo:
+        path = todo.pop()
+        yield tree_diff.pair_at(ours, theirs, path, times=True)
+        names = {name for tree in (ours, theirs) for name in _names(tree, path)}
+        todo += [join(path, name) for name in sorted(names, reverse=True)]
+
+
+def _names(tree: Tree, path: bytes) -> Iterable[bytes]:
+    inode = reading.at(tree, path)
+    return tree.names(inode) if inode is not None and inode.is_dir else ()

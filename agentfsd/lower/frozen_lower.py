@@ -23,6 +23,8 @@ class FrozenLower(HostLower):
     written, and descriptors of its files are given to nobody: fstat(2) of them shows the clone, so use stat_open().
     """
 
+    frozen = True
+
     def __init__(self, clone: str, original: HostLower) -> None:
         """Open a clone.
 
@@ -36,6 +38,7 @@ class FrozenLower(HostLower):
         super().__init__(clone, share=original.share)
         self._original = original
         self._device = original.device()
+        self._stats: dict[bytes, os.stat_result] = {}
         self._clone_device = os.fstat(self.root_fd).st_dev
 
     @property
@@ -46,10 +49,19 @@ class FrozenLower(HostLower):
         return self._device
 
     def stat(self, path: bytes) -> os.stat_result:
-        return self._translated(super().stat(path))
+        status = self._stats.get(path)
+        if status is None:
+            status = self._translated(super().stat(path))
+            if len(self._stats) >= _CACHED_ENTRIES:
+                self._stats.clear()
+            self._stats[path] = status
+        return status
 
     def stat_open(self, path: bytes, fd: int) -> os.stat_result:
         return self._translated(os.fstat(fd))
+
+    def open_to_give(self, path: bytes, flags: int) -> int:
+        raise PermissionError(errno.EPERM, "it cannot be given away here")
 
     def statvfs(self) -> os.statvfs_result:
         return self._original.statvfs()
@@ -109,9 +121,6 @@ class IndexedLower(FrozenLower):
             return super().open(path)
         except OSError as exc:
             raise self._lost(path, exc) from exc
-
-    def open_to_give(self, path: bytes, flags: int) -> int:
-        raise PermissionError(errno.EPERM, "it cannot be given away here")
 
     def readdir(self, path: bytes) -> list[LowerEntry]:
         entries = self._listing(path).entries

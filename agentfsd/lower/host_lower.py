@@ -40,6 +40,8 @@ class _Directory:
 class HostLower:
     """A Lower in a directory of this machine; see types.Lower. Any thread may call its methods."""
 
+    frozen = False
+
     def __init__(self, root: str | bytes, *, masks: Iterable[bytes] = (), share: bool = True, root_fd: int | None = None) -> None:
         """Open the root.
 

@@ -173,7 +173,8 @@ export interface BindingsReply {
  * directory, 0 if there was none. `worktree` is git's directory of the linked worktree that the branch is, or "". `overlaps`
  * is the number of paths that other branches have changed, too, and `conflicts` how many of them would conflict in a merge;
  * both are 0 for bound processes. `merging` names the sources of a merge that left conflicts in it and is not finished, and
- * `undecided` is the number of these conflicts that are not settled. `notes` is the number of its open notes.
+ * `undecided` is the number of these conflicts that are not settled. `notes` is the number of its open notes. `frozen_ns`
+ * is the time of the real directory's state that its unmodified files are from; 0 if they follow the real directory.
  */
 export interface Branch {
   name: string;
@@ -195,6 +196,7 @@ export interface Branch {
   merging: string[];
   undecided: number;
   notes: number;
+  frozen_ns: number;
 }
 
 /**
@@ -219,14 +221,17 @@ export interface BranchBindings {
  * Create a branch.
  *
  * A `temporary` branch is deleted at the end of the conversation or at the daemon's next start, unless it was renamed or kept
- * before.
+ * before. The unmodified files of a `frozen` branch are those that the real directory has at this moment, whatever happens
+ * there. A branch made from a frozen one has the same base.
  */
 export interface BranchCreate {
   op: "branch.create";
   version?: number;
+  progress?: boolean;
   name: string;
   source?: string | null;
   temporary?: boolean;
+  frozen?: boolean;
 }
 
 export interface BranchDelete {
@@ -1150,6 +1155,25 @@ export interface Prune {
 }
 
 /**
+ * Put the real directory's present state beneath a branch with a frozen base: a three-way merge.
+ *
+ * If the reply has conflicts, or with `dry_run`, nothing has changed. `favor` says who wins where the branch and the real
+ * directory have changed the same; "" makes that a conflict. `markers`: write conflicts of text into the files. `hooks` and
+ * `internal`: as in Merge. None: the caller's branch.
+ */
+export interface Rebase {
+  op: "rebase";
+  version?: number;
+  progress?: boolean;
+  branch?: string | null;
+  favor?: "" | "branch" | "base";
+  markers?: boolean;
+  dry_run?: boolean;
+  hooks?: boolean;
+  internal?: boolean;
+}
+
+/**
  * A command that was run in a branch.
  *
  * `exit_code` is 128 and the number for a signal. Times are in ns since the epoch. `changed` is the number of the branch's
@@ -1673,6 +1697,7 @@ export interface Exchanges {
   "policy.get": { request: PolicyGet; reply: PolicyReply };
   "policy.set": { request: PolicySet; reply: PolicyReply };
   "prune": { request: Prune; reply: SnapshotsReply };
+  "rebase": { request: Rebase; reply: MergeReply };
   "refusal.list": { request: RefusalList; reply: RefusalsReply };
   "restart": { request: Restart; reply: Done };
   "restore": { request: Restore; reply: Done };

@@ -31,7 +31,7 @@ DONE_ONCE = {  # a client does not repeat these after the daemon has died
     "asks.answer", "branch.create", "branch.delete", "branch.rename", "commit", "commit.end", "conflict.resolve", "discard",
     "events", "fd.dup", "fd.open", "fd.sync", "file.close", "file.commit", "file.create", "file.delete", "file.mkdir",
     "file.open", "file.read", "file.rename", "file.write", "gc", "merge", "merge.end", "note.add", "note.answer", "note.remove",
-    "note.tell", "prune", "restart", "restore",
+    "note.tell", "prune", "rebase", "restart", "restore",
     "rules.change", "run.add", "shutdown", "snapshot.create", "snapshot.delete", "step.take", "temporary.keep", "undo",
 }  # fmt: skip
 

@@ -1,5 +1,7 @@
-"""A branch with a frozen base shows the same whatever happens in the real directory and in other branches, until it is rebased."""
+"""A branch with a frozen base shows the same, whatever happens in the real directory and in other branches, until a rebase."""
 
+import errno
+import os
 import random
 from pathlib import Path
 
@@ -11,7 +13,6 @@ from agentfsd.history.commit import Rule
 from agentfsd.history.merge_records import Rules
 from agentfsd.history.merging import Merged, merge_branches
 from agentfsd.history.rebasing import Side
-from tests.history import trees
 from tests.history.trees import IN_BRANCH, IN_LOWER, PATHS, Look, Op, build, change, change_lower, commit_lower, of_tree, unlike
 from tests.overlays import Opened
 from tests.rounds import rounds, seed
@@ -53,6 +54,7 @@ class World:
         self.opened, self.chance = Opened(base), chance
         self.shown: dict[str, Look] = {}
         self.done: list[str] = []
+        self.landed: dict[str, dict[bytes, tuple[int, int]]] = {}  # by branch: what a commit has brought to the lower
         self.opened.overlay.branches.create("live")
 
     def ops(self, names: list[str], most: int = 4) -> list[Op]:
@@ -124,16 +126,32 @@ class World:
         found = commit_lower(self.opened, rule=rule, ref=ref, whole=True)
         if found.conflicts:
             return
+        if ref in self.shown:
+            there = self.in_lower()
+            gone = {path: what for path, what in self.landed.get(ref, {}).items() if path not in self.shown[ref]}
+            stale = [path for path, what in gone.items() if there.get(path) == what]
+            assert not stale or rule != "force", f"{stale} should have been removed"
+            paths = {change.path for change in found.listed.changes} & self.shown[ref].keys()
+            self.landed[ref] = {path: there[path] for path in paths if path in there}
         again = commit_lower(self.opened, rule=rule, ref=ref, whole=self.chance.random() < 0.5)
-        if ref in self.shown and not any(len(what[5]) > 1 for what in self.shown[ref].values()):  # type: ignore[arg-type]
+        if ref in self.shown and rule != "force" and not any(len(what[5]) > 1 for what in self.shown[ref].values()):  # type: ignore[arg-type]
             assert (again.listed.changes, again.conflicts) == ([], []), again
+
+    def in_lower(self) -> dict[bytes, tuple[int, int]]:
+        root = os.fsencode(self.opened.base / "lower")
+        found = [os.path.join(above, name) for above, _, names in os.walk(root) for name in names]
+        return {os.path.relpath(path, root): (os.lstat(path).st_ino, os.lstat(path).st_ctime_ns) for path in found}
 
     def merge(self) -> None:
         source, target = self.chance.sample(self.all(), 2)
         self.done[-1] += f" {source} into {target}"
         if not (self.is_whole(source) and self.is_whole(target)):
             return
-        merge(self.opened, source, target)
+        try:
+            merge(self.opened, source, target)
+        except OSError as exc:  # what one of them only gave other attributes is gone from the other's lower
+            assert exc.errno == errno.ESTALE
+            return
         if target in self.shown:
             self.shown[target] = self.look(target)
 
@@ -141,12 +159,17 @@ class World:
         if self.shown:
             ref = self.chance.choice(list(self.shown))
             self.done[-1] += f" {ref}"
-            first = rebase(self.opened, ref, self.chance.choice(["branch", "base"]))
+            self.landed.pop(ref, None)
+            try:
+                first = rebase(self.opened, ref, self.chance.choice(["branch", "base"]))
+            except OSError as exc:
+                assert exc.errno == errno.ESTALE
+                return
             assert first.conflicts == []
             self.shown[ref] = self.look(ref)
             rebase(self.opened, ref, "")
-            assert unlike(timeless(self.shown[ref]), timeless(again := self.look(ref))) == [], "of the same state"
-            self.shown[ref] = again
+            first_look, self.shown[ref] = self.shown[ref], self.look(ref)
+            assert unlike(timeless(first_look), timeless(self.shown[ref])) == [], "of the same state"
 
     def snapshot(self) -> None:
         self.opened.overlay.snapshots.create(self.chance.choice(self.all()))
@@ -164,12 +187,13 @@ class World:
             return
         overlay = self.opened.overlay
         frozen = [row.name for row in overlay.branches.all() if overlay.lowers.name(overlay.refs.branch(row.id).head)]
-        self.shown = {name: self.look(name) for name in frozen}
+        self.shown, self.landed = {name: self.look(name) for name in frozen}, {}
 
     def discard(self) -> None:
         for name in [name for name in self.shown if name != "main"][:1]:
             self.opened.overlay.branches.discard(name, keep=self.chance.random() < 0.5)
             del self.shown[name]
+            self.landed.pop(name, None)
 
     def check(self) -> None:
         for name, shown in self.shown.items():

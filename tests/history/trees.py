@@ -262,7 +262,7 @@ def commit_lower(
 ) -> Plan:  # fmt: skip
     """Drifted when the lower changes *meanwhile*."""
     branch_id = opened.overlay.refs.branch(ref).id
-    list(other_lower.prepare(opened.overlay, branch_id, opened.overlay.lowers.live))
+    list(other_lower.prepare(opened.overlay, [branch_id], opened.overlay.lowers.live))
     with opened.overlay.trees.frozen(branch_id, over=opened.overlay.lowers.live) as tree:
         found = plan(opened, tree, wanted, rule, name=ref, as_branches=as_branches)
         if found.conflicts or not found.steps:

@@ -261,6 +261,7 @@ def test_a_journal_that_an_older_version_has_left_is_taken_up(tmp_path: Path) ->
     store.db.execute("DROP TABLE seal")
     store.db.execute("DROP TABLE step")
     store.db.execute("INSERT OR REPLACE INTO fact VALUES ('journal', '7')")
+    store.db.execute("ALTER TABLE layer DROP COLUMN base")
     store.db.execute("PRAGMA user_version = 3")
     store.db.pages = None
     store.db.execute("COMMIT") if store.db.in_operation else None
@@ -359,6 +360,7 @@ def test_killed_while_it_migrates_what_had_ended_in_order_it_starts_again(
         db.execute("DROP TABLE seal")
         db.execute("DROP TABLE step")
         db.execute("UPDATE fact SET value = '7' WHERE key = 'journal'")
+        db.execute("ALTER TABLE layer DROP COLUMN base")
         db.execute("PRAGMA user_version = 3")
     db.close()
     Path(f"{path}{page_checksums.SUFFIX}").unlink()

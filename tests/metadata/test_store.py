@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from agentfsd.domain_errors import Refusal
-from agentfsd.metadata import note_rows, row_store, schema
+from agentfsd.metadata import layer_rows, note_rows, row_store, schema
 from agentfsd.metadata.row_store import Store
 from agentfsd.metadata.rows import NoteRow
 
@@ -71,7 +71,8 @@ def test_a_database_of_the_first_version_gets_what_came_since(tmp_path: Path) ->
         "DROP TABLE rule", "DROP TABLE note", "DROP TABLE told",
         "DROP TABLE seal", "DROP TABLE merged", "DROP TABLE deed", "DROP TABLE origin",
         "ALTER TABLE snapshot DROP COLUMN kind", "ALTER TABLE snapshot DROP COLUMN author",
-        "ALTER TABLE branch DROP COLUMN base_id", "ALTER TABLE step DROP COLUMN home", "PRAGMA user_version = 1",
+        "ALTER TABLE branch DROP COLUMN base_id", "ALTER TABLE step DROP COLUMN home",
+        "ALTER TABLE layer DROP COLUMN base", "PRAGMA user_version = 1",
     ):  # fmt: skip
         first.db.execute(statement)
     first.close()
@@ -145,6 +146,7 @@ def test_a_branch_of_an_older_version_is_told_which_branch_it_was_made_from(tmp_
     first.db.execute("INSERT INTO branch VALUES ('A', 'main', 1, '', 0, 0), ('B', 'child', 2, 'main', 1, 0)")
     first.db.execute("DROP TABLE seal")
     first.db.execute("DROP TABLE step")
+    first.db.execute("ALTER TABLE layer DROP COLUMN base")
     first.db.execute("PRAGMA user_version = 2")
     first.close()
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")
@@ -156,6 +158,7 @@ def test_a_session_of_version_8_goes_on_where_it_was(tmp_path: Path) -> None:
     first = Store.open(str(tmp_path / "meta.db"), "/lower")
     first.db.execute("ALTER TABLE step DROP COLUMN home")
     first.db.execute("INSERT INTO step VALUES (1, 's', 'codex', 'A', 1, 0, '', 'p', 0, 'S', 0, 0)")
+    first.db.execute("ALTER TABLE layer DROP COLUMN base")
     first.db.execute("PRAGMA user_version = 8")
     first.close()
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")
@@ -167,6 +170,7 @@ def test_a_state_of_version_10_takes_notes(tmp_path: Path) -> None:
     first = Store.open(str(tmp_path / "meta.db"), "/lower")
     first.db.execute("DROP TABLE note")
     first.db.execute("DROP TABLE told")
+    first.db.execute("ALTER TABLE layer DROP COLUMN base")
     first.db.execute("PRAGMA user_version = 10")
     first.close()
     Store.open(str(tmp_path / "new.db"), "/lower").close()
@@ -175,7 +179,7 @@ def test_a_state_of_version_10_takes_notes(tmp_path: Path) -> None:
     for name in ("meta.db", "new.db"):
         opened = Store.open(str(tmp_path / name), "/lower")
         shapes.append(sorted(opened.db.execute(made).fetchall()))
-        assert opened.db.execute("PRAGMA user_version").fetchone() == (11,)
+        assert opened.db.execute("PRAGMA user_version").fetchone() == (schema.SCHEMA_VERSION,)
         assert ("news",) in opened.db.execute("SELECT name FROM pragma_index_info('note_branch')").fetchall()
         row = NoteRow(1, "A", 0, 0, 1, 4, 0, 5, "me", "", b"path", 7, 3, b"lines", "text")
         with opened.transaction():
@@ -185,6 +189,20 @@ def test_a_state_of_version_10_takes_notes(tmp_path: Path) -> None:
         assert note_rows.untold_count(opened, "A", "session") == 1
         opened.close()
     assert shapes[0] == shapes[1]
+
+
+def test_the_layers_of_version_11_show_the_real_directory(tmp_path: Path) -> None:
+    first = Store.open(str(tmp_path / "meta.db"), "/lower")
+    first.db.execute("INSERT INTO layer (id, parent) VALUES (7, 0)")
+    first.db.execute("ALTER TABLE layer DROP COLUMN base")
+    first.db.execute("PRAGMA user_version = 11")
+    first.close()
+    opened = Store.open(str(tmp_path / "meta.db"), "/lower")
+    assert layer_rows.bases(opened) == {}
+    with opened.transaction():
+        made = layer_rows.new_layer(opened, 7, "B")
+    assert layer_rows.bases(opened) == {made: "B"}
+    opened.close()
 
 
 def test_the_schema_asks_for_no_newer_sqlite_than_people_have() -> None:
@@ -204,6 +222,7 @@ def test_exports_of_version_4_are_noted_where_there_are_any(
         values = (str(number), name, "temporary: of a running export")
         first.db.execute("INSERT INTO snapshot VALUES (?, ?, 'main', 'A', 0, '', 0, ?, 0, NULL, NULL, '', '')", values)
     first.db.execute("DROP TABLE step")
+    first.db.execute("ALTER TABLE layer DROP COLUMN base")
     first.db.execute("PRAGMA user_version = 4")
     first.close()
     opened = Store.open(str(tmp_path / "meta.db"), "/lower")

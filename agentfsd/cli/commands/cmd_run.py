@@ -141,7 +141,8 @@ def run(
 
 def run_command(
     branch: str | None, new: bool, source: str | None, io: str, named: str | None, command: Sequence[str], *,
-    frozen: bool = False, around: bool = False, forwarded: bool = False, asked: Asked | None = None, report: str = "", is_shell: bool = False,
+    frozen: bool = False, around: bool = False, forwarded: bool = False, asked: Asked | None = None, report: str = "",
+    is_shell: bool = False,
 ) -> int:  # fmt: skip
     """Run a command in a branch and return its exit code.
 

@@ -38,9 +38,12 @@ def worktree() -> None:
 )
 @click.option("--at", "commit", metavar="COMMIT", default="", help="Check this commit out; ignored and untracked files stay.")
 @click.option("--git-branch", metavar="BRANCH", default="", help="The branch of git; by default NAME. A new one is created.")
+@click.option("--frozen", is_flag=True, help="Keep unmodified files as they are now, whatever happens in the real directory.")
 @mount_option
 @json_option
-def add(name: str, source: str | None, commit: str, git_branch: str, named: str | None, as_json: bool) -> None:
+def add(
+    name: str, source: str | None, commit: str, git_branch: str, frozen: bool, named: str | None, as_json: bool
+) -> None:  # fmt: skip
     """Make a worktree and print its path.
 
     It starts with the files as they are, with changes that are not committed; --at leaves those of tracked files out. Commits
@@ -51,8 +54,9 @@ def add(name: str, source: str | None, commit: str, git_branch: str, named: str 
     Example:
       cd "$(agentfsd worktree add fix-1)"
       agentfsd worktree add feature/login --at origin/main
+      agentfsd worktree add fix-2 --frozen
     """
-    made = branch_worktrees.add(os.getcwd(), named, Wish(name, git_branch, source, commit))
+    made = branch_worktrees.add(os.getcwd(), named, Wish(name, git_branch, source, commit, frozen=frozen))
     if as_json:
         printing.as_json(_plain(made))
     else:

@@ -50,6 +50,7 @@ class Wish:
         source: The branch or snapshot of the overlay from which it starts; None: what the current directory shows.
         commit: The commit to check out; "": the files stay what they are, changes that are not committed included.
         again: Return a worktree of that name that there is already.
+        frozen: Keep unmodified files as they are now, whatever happens in the real directory.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Wish:
     source: str | None = None
     commit: str = ""
     again: bool = False
+    frozen: bool = False
 
 
 def add(directory: str, named: str | None, wish: Wish) -> Worktree:
@@ -82,7 +84,7 @@ def add(directory: str, named: str | None, wish: Wish) -> Worktree:
         if found is not None and not wish.again:
             raise Failure(f"there is a branch {name!r} already", "`agentfsd worktree list` shows worktrees; choose another name")
         name = _free(name, known)
-        daemon.create_branch(name, source)
+        daemon.create_branch(name, source, frozen=wish.frozen)
         path = _path(mount, name)
         if repository is None:
             return Worktree(name, path, "", "")

@@ -71,7 +71,7 @@ async def _commit_to_lower(
     into, commits = services.info.lower, _lower_commits(services)
     commits.check()
     live = services.overlay.lowers.live
-    await drive(other_lower.prepare(services.overlay, branch.id, live), context)
+    await drive(other_lower.prepare(services.overlay, [branch.id], live), context)
     with services.overlay.trees.frozen(branch.id, over=live) as tree, _picked(services, branch.id, tree, picks) as (shown, made):
         for _ in range(_TRIES):
             plan = await drive(

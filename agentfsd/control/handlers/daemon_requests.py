@@ -78,6 +78,8 @@ async def collect_garbage(services: Services, request: wire.CollectGarbage, cont
             break
         await trio.sleep(_LOOK_S)  # a run's connection ends a moment after its branch was discarded; until then it keeps contents
         await drive(layers.reap_in_steps(), context)
+    if services.bases is not None:
+        await services.bases.sweep()
     after = await trio.to_thread.run_sync(services.overlay.backstore.usage)
     freed = {name: max(0, before[name] - after[name]) for name in ("objects", "bytes")}
     return wire.FreedReply(objects=freed["objects"], freed_bytes=freed["bytes"])

@@ -108,15 +108,19 @@ async def _check_restored(
     """Refuse to bring back what a rule keeps the caller from changing."""
     trees = services.overlay.trees
     with trees.made_from(branch_id) if ref is None else nullcontext(trees.side(ref)) as before:
-        changes = await drive(services.overlay.comparison.diff_in_steps(trees.side(branch_id), before), context)
-    for change in paths.among(changes, wanted):
-        for path in filter(None, (change.path, change.old_path)):
-            if rules.verdict_of_path(path) != ALLOW:
-                shown = "a hidden path" if context.hides(path) else repr(path.decode("utf-8", "backslashreplace"))
-                raise Refusal(
-                    errno.EACCES, "ruled", f"a rule keeps you from changing {shown}, which is not as in that state",
-                    "name the paths to restore; `agentfsd rules` lists the rules",
-                )  # fmt: skip
+        ours = trees.side(branch_id)
+        changes = await drive(services.overlay.comparison.diff_in_steps(ours, before), context)
+        found = [path for change in paths.among(changes, wanted) for path in (change.path, change.old_path)]
+        if ours.lower is not before.lower:
+            pairs = restoring.differing(services.overlay, ours, before, wanted or (b"",))
+            found += [pair.path for pair in pairs if pair is not None]
+    for path in filter(None, found):
+        if rules.verdict_of_path(path) != ALLOW:
+            shown = "a hidden path" if context.hides(path) else repr(path.decode("utf-8", "backslashreplace"))
+            raise Refusal(
+                errno.EACCES, "ruled", f"a rule keeps you from changing {shown}, which is not as in that state",
+                "name the paths to restore; `agentfsd rules` lists the rules",
+            )  # fmt: skip
 
 
 @control_operation(wire.Undo, permission=unbound_only, note=told_as_event)
