@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,22 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # what is imported now may want to see who refers to what
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A worker gets a piece at a time (tests/tiers.py), which is mostly a file."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Pieces(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return tiers.piece(nodeid)
+
+    return Pieces(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def _compile() -> None:
