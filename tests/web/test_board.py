@@ -12,7 +12,7 @@ import pytest
 from agentfs_client.control import ControlClient
 from agentfsd.web.generated_files import GeneratedFiles, is_minified
 from agentfsd.web.word_marks import marked_words
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted
 from tests.web.asking import Visitor
 from tests.web.browser import Browser, served
 
@@ -30,7 +30,7 @@ def mounted(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
 
 @pytest.fixture
 def address(mounted: Mounted) -> Iterator[str]:
-    with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
+    with served("-m", str(mounted.path), "--write") as found:
         yield found
 
 
