@@ -1,6 +1,7 @@
 """A lower as it was at one moment: a clone of its files, and what stat(2) showed of the originals."""
 
 import errno
+import itertools
 import os
 import stat
 from collections import OrderedDict
@@ -178,14 +179,16 @@ class IndexedLower(FrozenLower):
             self._kept_entries -= len(dropped.entries)
 
     def _no_listing(self, path: bytes) -> OSError:
-        """Return the error of a path to a directory that has no listing."""
+        """Return the error of a path to a directory that has no listing. It may be deeper than Python's stack."""
+        on_the_way = itertools.chain((b"",), itertools.accumulate(path.split(b"/"), lambda above, name: above + b"/" + name))
+        above = next(at for at in on_the_way if at not in self._index)
         try:
-            entry = self._entry(path)
+            entry = self._entry(above)
         except OSError as exc:
             return exc
         if not stat.S_ISDIR(entry.mode):
             return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        number = self._index.unlistable.get(path, errno.EIO)
+        number = self._index.unlistable.get(above, errno.EIO)
         return OSError(number, os.strerror(number))
 
     def _lost(self, path: bytes, exc: OSError) -> OSError:
