@@ -36,7 +36,7 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
     await services.flush()
     with _old_side(services, a, b, wanted, own=request.own) as old:
         new = services.overlay.trees.side(b)
-        changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
+        changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new, wanted), context), wanted)
         changes = [change for change in changes if not context.hides(change.path, change.old_path)]
         repositories = []
         if request.histories:
