@@ -54,6 +54,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     is the number of paths that other branches have changed, too, and ``conflicts`` how many of them would conflict in a merge;
     both are 0 for bound processes. ``merging`` names the sources of a merge that left conflicts in it and is not finished, and
     ``undecided`` is the number of these conflicts that are not settled. ``notes`` is the number of its open notes.
+    ``last_path`` is what was changed last in it, escaped for people; "" if that is not known, or of a single branch.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     merging: list[str] = []
     undecided: int = 0
     notes: int = 0
+    last_path: str = ""
 
 
 class PathOverlap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -174,6 +174,7 @@ export interface BindingsReply {
  * is the number of paths that other branches have changed, too, and `conflicts` how many of them would conflict in a merge;
  * both are 0 for bound processes. `merging` names the sources of a merge that left conflicts in it and is not finished, and
  * `undecided` is the number of these conflicts that are not settled. `notes` is the number of its open notes.
+ * `last_path` is what was changed last in it, escaped for people; "" if that is not known, or of a single branch.
  */
 export interface Branch {
   name: string;
@@ -195,6 +196,7 @@ export interface Branch {
   merging: string[];
   undecided: number;
   notes: number;
+  last_path: string;
 }
 
 /**
@@ -989,10 +991,11 @@ export interface OperationLoad {
   longest_ns: number;
 }
 
-/** Ask which paths several branches have changed. */
+/** Ask which paths several branches have changed. What is being compared is waited for at most `patience_s` seconds. */
 export interface OverlapsList {
   op: "overlaps";
   version?: number;
+  patience_s?: number;
 }
 
 /** The paths that several branches have changed, in order. `complete` is false if some changes are yet to be compared. */
