@@ -35,6 +35,11 @@ def reflinking_disk(base: Path, kind: str) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", where], check=True)
 
 
+def make_subvolume(path: Path) -> None:
+    """Make one, on btrfs."""
+    subprocess.run(["btrfs", "subvolume", "create", path], check=True, stdout=subprocess.DEVNULL)
+
+
 def shares_blocks(path: Path) -> bool:
     """Whether any block of a file belongs to another file as well, as the file system tells (FIEMAP)."""
     if shutil.which("filefrag") is None:

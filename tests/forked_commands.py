@@ -6,10 +6,12 @@ Only the start of Python and the imports, which take ten times the processor tim
 
 import atexit
 import contextlib
+import ctypes
 import os
 import pickle
 import select
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +25,8 @@ _MODULE = "agentfsd.cli.main"
 _ROOT = Path(__file__).parent.parent
 _AT_START = ("PYTHON", "LD_", "LC_", "LANG")  # beginnings of variables that Python or the loader reads when a program starts
 _MESSAGE_BYTES = 100_000  # less than what a socket takes at once
+_CLONE = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)  # the number of clone(2)
+_CLONE_PARENT = 0x8000
 
 
 class _Request(NamedTuple):
@@ -30,6 +34,7 @@ class _Request(NamedTuple):
     directory: str
     environment: dict[str, str]
     umask: int
+    is_child: bool  # of the process that asks
 
 
 class ForkedCommands:
@@ -54,7 +59,7 @@ class ForkedCommands:
         Raises:
             subprocess.TimeoutExpired: The command took longer.
         """
-        message = self._message(arguments, **options)
+        message = self._message(arguments, is_child=False, **options)
         if message is None:
             return None
         stdin = os.open("/dev/null", os.O_RDONLY) if options.get("stdin") == subprocess.DEVNULL else os.dup(0)
@@ -74,7 +79,25 @@ class ForkedCommands:
         assert code, "the process that forks has died"
         return subprocess.CompletedProcess(arguments, int(code), _text(said[0]), _text(said[1]))
 
-    def _message(self, arguments: tuple[str, ...], **options: Any) -> bytes | None:
+    def start(self, arguments: tuple[str, ...], **options: Any) -> "subprocess.Popen[str] | None":
+        """Start a command as subprocess.Popen() would with text=True: it is a child of this process.
+
+        Args:
+            arguments: Those of `agentfsd`.
+            options: Of subprocess.Popen().
+
+        Returns:
+            The process, or None where only a new start of Python will do, because of *options* or of who asks.
+        """
+        kept = {name: value for name, value in options.items() if name in ("cwd", "env")}
+        if _CLONE is None or not options.keys() <= {"cwd", "env", "stdin", "stdout", "stderr", "bufsize"}:
+            return None
+        message = self._message(arguments, is_child=True, **kept)
+        if message is None:
+            return None
+        return _Forked(self._server(), message, arguments, **{name: options[name] for name in options.keys() - kept.keys()})
+
+    def _message(self, arguments: tuple[str, ...], *, is_child: bool, **options: Any) -> bytes | None:
         environment = dict(options.get("env") or os.environ)
         if os.getpid() != self._owner or os.geteuid() != os.getuid() or not options.keys() <= {"cwd", "env", "stdin"}:
             return None
@@ -83,7 +106,7 @@ class ForkedCommands:
         old = os.umask(0o077)
         os.umask(old)
         directory = os.path.abspath(options.get("cwd") or ".")
-        message = pickle.dumps(tuple(_Request(tuple(map(os.fspath, arguments)), directory, environment, old)))
+        message = pickle.dumps(tuple(_Request(tuple(map(os.fspath, arguments)), directory, environment, old, is_child)))
         return message if len(message) < _MESSAGE_BYTES else None
 
     def _server(self) -> socket.socket:
@@ -102,6 +125,27 @@ class ForkedCommands:
         requests.close()
         if os.getpid() == self._owner:
             process.wait()
+
+
+class _Forked(subprocess.Popen[str]):
+    """A command that the process that forks has made a child of this one."""
+
+    def __init__(self, server: socket.socket, message: bytes, arguments: tuple[str, ...], **streams: Any) -> None:
+        self._asked = server, message
+        super().__init__(["agentfsd", *arguments], text=True, **streams)
+
+    def _execute_child(self, _args: Any, *rest: Any) -> None:
+        """What subprocess.Popen calls to fork and execute, with the ends of its pipes: -1 for a stream of this process."""
+        pipes = rest[9:15]
+        ends = [end if end != -1 else number for number, end in enumerate((pipes[0], pipes[3], pipes[5]))]
+        server, message = self._asked
+        reply, theirs = socket.socketpair()
+        with reply:
+            with theirs:
+                socket.send_fds(server, [message], [*ends, theirs.fileno()])
+            self.pid = int(reply.recv(100))
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
 def _read_at_start(environment: Any) -> dict[str, str]:
@@ -150,17 +194,31 @@ def _serve(requests: socket.socket) -> tuple[_Request, list[int]] | None:
             message, fds, _, _ = socket.recv_fds(requests, 2 * _MESSAGE_BYTES, 4)
             if not message:
                 return None
-            pid = os.fork()
+            request = _Request(*pickle.loads(message))
+            pid = _fork_beside() if request.is_child else os.fork()
             if pid == 0:
                 _forget(requests, running)
-                return _Request(*pickle.loads(message)), fds
+                return request, fds
             reply = socket.socket(fileno=fds.pop())
             reply.send(b"%d\n" % pid)
             for passed in fds:
                 os.close(passed)
+            if request.is_child:
+                reply.close()
+                continue
             ended = os.pidfd_open(pid)
             running[ended] = pid, reply
             waiting.register(ended, select.POLLIN)
+
+
+def _fork_beside() -> int:
+    """Do what fork() does, but make the new process a child of this one's parent; this process has one thread."""
+    pid: int = ctypes.PyDLL(None, use_errno=True).syscall(_CLONE, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    elif pid < 0:
+        raise OSError(ctypes.get_errno(), "clone")
+    return pid
 
 
 def _end(pid: int, reply: socket.socket) -> None:

@@ -68,6 +68,12 @@ def agentfsd(*arguments: str, check: bool = True, **options: Any) -> subprocess.
     return done
 
 
+def started(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Starts the command; *options* are those of subprocess.Popen()."""
+    process = _forked.start(arguments, **options)
+    return process or subprocess.Popen([*AGENTFSD, *arguments], text=True, **options)
+
+
 def needs_interposing(mounted: "Mounted") -> None:
     """Switches forwarding on; skips where there is no compiler for the preloaded library."""
     if interpose.library() is None:
@@ -104,10 +110,11 @@ class Mounted:
 
     def answered(self, answers: str, command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """A command that asks, with answers on its standard input: words, one for each question."""
-        return subprocess.run(
-            [*AGENTFSD, command, "-m", str(self.path), *arguments], input=answers.replace(" ", "\n") + "\n", capture_output=True,
-            text=True, check=False, env=os.environ | environment,
-        )  # fmt: skip
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        asking = started(command, "-m", str(self.path), *arguments, env=os.environ | environment, **streams)
+        with asking:
+            out, errors = asking.communicate(answers.replace(" ", "\n") + "\n", timeout=_TIMEOUT_S)
+        return subprocess.CompletedProcess(arguments, asking.returncode, out, errors)
 
     def json(self, command: str, *arguments: str) -> Any:
         return json.loads(self.cli(command, *arguments, "--json").stdout)
@@ -129,7 +136,7 @@ class Mounted:
         """Like run, without waiting for its end. *interposed*: with the preloaded library, whose settings are to be on."""
         arguments = ["run", "-m", str(self.path), "-b", branch, *["--no-namespace"] * (view == "pid")]
         arguments += [*["--interpose"] * interposed, "--", *command]
-        self.started.append(subprocess.Popen([*AGENTFSD, *arguments], text=True, cwd=self.path, **options))
+        self.started.append(started(*arguments, cwd=self.path, **options))
         return self.started[-1]
 
     def subtree(self, branch: str) -> Path:

@@ -72,9 +72,13 @@ SECTIONS = {
         COMMANDS["agentfsd"][0], ["D docs/index.md", "committed fix into /home/me/project", "discarded other", "task-2"],
     ),
     "Ten agents in parallel on one repository": (
-        _MOUNTED, ["agent-10", "agent-11 is based on the real directory as it is now", "merged agent-3, agent-7 into main", "committed main into /home/me/project", "task 7"],
+        _MOUNTED,
+        [
+            "agent-10", "merged agent-3, agent-7 into main", "committed main into /home/me/project", "task 7",
+            "agent-11 is based on the real directory as it is now",
+        ],
     ),
-    "Keep a branch still": (_MOUNTED, ["branch fix-2 made from the lower as it was at 20", ", frozen"]),
+    "Keep a branch still": (_MOUNTED, ["fix-2 made from the lower as it was at 20", ", frozen"]),
     "Bring a branch up to date": (
         _MOUNTED + "agentfsd run -b fix-1 --new --frozen -- my-agent; echo more >>~/project/README.md\n",
         ["A\tsrc/work-", "fix-1 is based on the real directory as it is now, and changes 1 path of it"],

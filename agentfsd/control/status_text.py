@@ -25,7 +25,7 @@ _REMEMBERED = (("handles", "open file"), ("connections", "connection"), ("nodes"
 
 
 def status(reply: "wire.StatusReply", width: int = 0) -> str:
-    """Render the status on one screen: what is mounted where and how, what needs attention, and a table of branches.
+    """Render the status on one screen: what is mounted where, what needs attention, a table of branches, and the daemon.
 
     Args:
         reply: The status.
@@ -33,28 +33,36 @@ def status(reply: "wire.StatusReply", width: int = 0) -> str:
     """
     now_ns = time.time_ns()
     why = f" ({reply.session_why})" if reply.session_why else ""
+    urgent = [
+        *(("DAMAGE" if not number else "", sentence) for number, sentence in enumerate(reply.damage)),
+        *_no_room(reply),
+        ("pending", "; ".join(_pending(reply))),
+        ("if killed", f"it is not started again: {reply.restarts}" if reply.restarts else ""),
+    ]
     facts = [
         ("daemon", f"agentfsd {reply.daemon}, process {reply.pid}, up {span(now_ns - reply.started_ns)}{_after(reply)}"),
-        ("if killed", f"it is not started again: {reply.restarts}" if reply.restarts else ""),
         ("session", f"{reply.session}{why}{_private_mounts(reply)}"),
         ("contents", _contents(reply)),
         ("", reply.backstore_why),
-        *_no_room(reply),
         ("state", reply.state),
-        *(("DAMAGE" if not number else "", sentence) for number, sentence in enumerate(reply.damage)),
         ("memory", _memory(reply.resources)),
         ("load", _load(reply.resources)),
         ("forwarding", f"descriptors are forwarded ({reply.fd_forwarding})" if reply.fd_forwarding != "off" else ""),
         ("metrics", reply.metrics),
         ("audit", "" if reply.audit else "off: who changes what is not written down (`agentfsd policy set audit.enabled yes`)"),
         ("not seen", _NOT_SEEN if reply.session == "pyfuse3" else ""),
-        ("pending", "; ".join(_pending(reply))),
         ("slow", _slow(reply, now_ns)),
     ]
     lines = [printable(f"{reply.lower} is mounted on {reply.mountpoint}")]
+    parts = [[*lines, *_labelled(urgent, width)], _branches(reply, now_ns, width), _labelled(facts, width)]
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _labelled(facts: "Sequence[tuple[str, str]]", width: int) -> list[str]:
+    lines = []
     for label, value in facts:
         lines += _wrapped(f"  {label:<{_LABEL}}", printable(value), width) if value else []
-    return "\n".join([*lines, "", *_branches(reply, now_ns, width)]) + "\n"
+    return lines
 
 
 def _wrapped(label: str, value: str, width: int) -> list[str]:
@@ -101,7 +109,7 @@ def _no_room(reply: "wire.StatusReply") -> list[tuple[str, str]]:
     if not reply.resources.get("disk_full"):
         return []
     return [
-        ("", "no room is left there: writes fail with ENOSPC; nothing acknowledged is lost"),
+        ("NO ROOM", "no room is left where contents are kept: writes fail with ENOSPC; nothing acknowledged is lost"),
         (
             "",
             "remove files, or make room on that disk: all goes on by itself then; what is kept for `agentfsd undo`, such as "
@@ -165,7 +173,7 @@ def _branches(reply: "wire.StatusReply", now_ns: int, width: int) -> list[str]:
     for branch in shown:
         snapshot = f"{branch.last_name}, {_ago(now_ns, branch.last_ns)}" if branch.last_name else "-"
         changed = _ago(now_ns, branch.changed_ns) if branch.changed_ns else "-"
-        rows.append([branch.name, amount(branch), changed, snapshot, _processes(reply, branch), branch.base or "(the lower)"])
+        rows.append([branch.name, amount(branch), changed, snapshot, _processes(reply, branch), _made_from(branch, now_ns)])
     if any(branch.notes for branch in shown):
         for row, cell in zip(rows, ["NOTES", *(str(branch.notes or "-") for branch in shown)], strict=True):
             row.insert(2, cell)
@@ -178,6 +186,11 @@ def _branches(reply: "wire.StatusReply", now_ns: int, width: int) -> list[str]:
     for line in [*_shared(reply.branches), *remarks(shown)]:
         lines += _wrapped("", line, width)
     return lines
+
+
+def _made_from(branch: "wire.Branch", now_ns: int) -> str:
+    frozen = f", frozen {_ago(now_ns, branch.frozen_ns)}" if branch.frozen_ns else ""
+    return f"{branch.base or '(the lower)'}{frozen}"
 
 
 def amount(branch: "wire.Branch") -> str:

@@ -6,6 +6,7 @@ A base is a directory with a clone, perhaps an index of it, and a record, which 
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from agentfs_host import syncing, syscalls, tree_removal
 from agentfsd.backstore.free_space import free_bytes
 from agentfsd.domain_errors import NO_ROOM, DamagedContent, Refusal, invalid, not_found
+from agentfsd.linux import btrfs_subvolumes, mounts
 from agentfsd.lower import frozen_index
 from agentfsd.lower.frozen_clone import Clone
 from agentfsd.lower.frozen_copy import Earlier, FrozenCopy
@@ -54,21 +56,20 @@ class FrozenBases:
     """The bases in one directory. Only one process may use it, which the lock of the state directory ensures."""
 
     def __init__(self, directory: str, lower: HostLower) -> None:
-        """Make the directory if it is missing, and remove what a killed process has left half made.
+        """Remove what a killed process has left half made. The directory need not exist.
 
         Raises:
             OSError: that is impossible.
         """
         self._directory, self._lower = os.path.abspath(directory), lower
-        os.makedirs(self._directory, 0o700, exist_ok=True)
-        for name in os.listdir(self._directory):
-            if not os.path.lexists(self._path(name, RECORD)):
-                tree_removal.remove_tree(self._path(name))
+        for name in self._names():
+            if not os.path.lexists(os.path.join(self._directory, name, RECORD)):
+                _remove(os.path.join(self._directory, name))
 
     def records(self) -> list[BaseRecord]:
         """Return the records of all bases, oldest first. One that cannot be read is left out: open() says why."""
         found = []
-        for name in os.listdir(self._directory):
+        for name in self._names():
             with contextlib.suppress(OSError):
                 found.append(self._record(name))
         return sorted(found, key=lambda record: (record.made_ns, record.id))
@@ -95,7 +96,7 @@ class FrozenBases:
         """Remove a base; none is no error. This may take long, so call it in a worker thread. Other bases keep their files."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(base_id, RECORD))
-        tree_removal.remove_tree(self._path(base_id))
+        _remove(self._path(base_id))
 
     def freeze(
         self, base_id: str, *, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None
@@ -112,21 +113,28 @@ class FrozenBases:
             OSError: it failed.
         """
         path = self._path(base_id)
+        os.makedirs(self._directory, 0o700, exist_ok=True)
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
             raise Refusal(errno.EEXIST, "base-exists", f"there is a frozen base {base_id!r} already") from None
         try:
-            record = self._copied(base_id, _Telling(progress, cancelled))
+            record = self._snapshot(base_id) or self._copied(base_id, _Telling(progress, cancelled))
             self._publish(path, record)
         except BaseException as exc:
-            tree_removal.remove_tree(path)
+            _remove(path)
             if isinstance(exc, OSError) and exc.errno in NO_ROOM and not isinstance(exc, Refusal):
                 raise self._no_room() from exc
             raise
         return record
 
     # -- one base
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self._directory)
+        except FileNotFoundError:
+            return []
 
     def _path(self, base_id: str, *inside: str) -> str:
         if not base_id or base_id.startswith(".") or "/" in base_id or "\0" in base_id:
@@ -145,22 +153,39 @@ class FrozenBases:
 
     def _publish(self, path: str, record: BaseRecord) -> None:
         """Have everything on disk, then the record at its place."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with open(os.path.join(path, RECORD + ".new"), "xb") as file:
-                file.write(msgspec.msgpack.encode(record))
+        with open(os.path.join(path, RECORD + ".new"), "xb") as file:
+            file.write(msgspec.msgpack.encode(record))
+        with _opened(path) as fd:
             syscalls.sync_filesystem(fd)
             os.rename(RECORD + ".new", RECORD, src_dir_fd=fd, dst_dir_fd=fd)
             os.fsync(fd)
-        finally:
-            os.close(fd)
         syncing.sync_directory(self._directory)
+
+    def _snapshot(self, base_id: str) -> BaseRecord | None:
+        """Have the file system make a snapshot of the lower; None where it cannot, or would leave something out."""
+        if not self._lower.share:
+            return None
+        try:
+            with _opened(self._lower.root_fd) as root, _opened(self._path(base_id)) as target:
+                if not btrfs_subvolumes.is_root(root) or btrfs_subvolumes.has_nested(root) or self._has_mounts():
+                    return None
+                if not btrfs_subvolumes.can_delete(target):
+                    return None
+                made_ns = time.time_ns()
+                btrfs_subvolumes.snapshot(root, target, CLONE.encode())
+        except OSError:  # another file system, somebody else's subvolume, no room: copying says what is wrong
+            return None
+        return BaseRecord(base_id, made_ns, "snapshot", UNCOUNTED, UNCOUNTED, UNCOUNTED, 0)
+
+    def _has_mounts(self) -> bool:
+        """Tell whether anything is mounted beneath the lower that the lower shows."""
+        mounted = mounts.mounted_beneath(self._lower.root_fd)
+        return any(self._lower.held(path) is None for path in mounted)
 
     def _copied(self, base_id: str, telling: "_Telling") -> BaseRecord:
         clone_path = self._path(base_id, CLONE)
         os.mkdir(clone_path, 0o700)
-        fd = os.open(clone_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with contextlib.closing(_Descriptor(fd)), self._earlier() as earlier:
+        with _opened(clone_path) as fd, self._earlier() as earlier:
             self._write_pages()
             survey = FrozenSurvey(self._lower, fd, earlier)
             survey.look(telling.ask)
@@ -170,15 +195,12 @@ class FrozenBases:
                 copy = FrozenCopy(self._lower, clone, earlier, telling.step)
                 copy.run()
         frozen_index.write(self._path(base_id, INDEX), copy.root, copy.listings, copy.unlistable)
-        way = "reflink" if survey.shares else "copy"
-        return BaseRecord(base_id, copy.at_ns, way, copy.files, len(copy.listings) - 1, copy.bytes, clone.copied_bytes)
+        return BaseRecord(base_id, copy.at_ns, survey.way, copy.files, len(copy.listings) - 1, copy.bytes, clone.copied_bytes)
 
     def _write_pages(self) -> None:
         """Have the dirty pages of the lower written all at once: sharing the blocks of a file waits for those of that file."""
-        with contextlib.suppress(OSError):
-            fd = os.open(b".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._lower.root_fd)
-            with contextlib.closing(_Descriptor(fd)):
-                syscalls.sync_filesystem(fd)
+        with contextlib.suppress(OSError), _opened(self._lower.root_fd) as fd:
+            syscalls.sync_filesystem(fd)
 
     @contextlib.contextmanager
     def _earlier(self) -> Iterator[Earlier | None]:
@@ -186,13 +208,13 @@ class FrozenBases:
         for record in reversed(self.records()):
             if record.way == "snapshot":
                 continue
-            try:
-                index = FrozenIndex(self._path(record.id, INDEX))
-                fd = os.open(self._path(record.id, CLONE), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            except OSError:  # it is damaged, or being removed
-                continue
-            with contextlib.closing(index), contextlib.closing(_Descriptor(fd)):
-                yield Earlier(index, fd)
+            with contextlib.ExitStack() as opened:
+                try:
+                    index = opened.enter_context(contextlib.closing(FrozenIndex(self._path(record.id, INDEX))))
+                    fd = opened.enter_context(_opened(self._path(record.id, CLONE)))
+                except OSError:  # it is damaged, or being removed
+                    continue
+                yield Earlier(index, fd, record.way)
                 return
         yield None
 
@@ -213,12 +235,22 @@ class FrozenBases:
         )  # fmt: skip
 
 
-class _Descriptor:
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+@contextlib.contextmanager
+def _opened(directory: str | int) -> Iterator[int]:
+    """Yield a descriptor for reading of a directory, which is named by its path or by a descriptor of any kind."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    fd = os.open(b".", flags, dir_fd=directory) if isinstance(directory, int) else os.open(directory, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
-    def close(self) -> None:
-        os.close(self._fd)
+
+def _remove(path: str) -> None:
+    """Remove the directory of a base; none is no error."""
+    with contextlib.suppress(FileNotFoundError), _opened(path) as fd:
+        btrfs_subvolumes.delete_if_any(fd, CLONE.encode())
+    tree_removal.remove_tree(path)
 
 
 class _Telling:

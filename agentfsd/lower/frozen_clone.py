@@ -55,13 +55,28 @@ class Clone:
             self._at = (path, directory_beneath(self._fd, path))
         return self._at[1]
 
-    def remove(self, directory: bytes, name: bytes) -> None:
-        """Remove a file or tree; none is no error."""
+    def remove(self, directory: bytes, name: bytes, entry: FrozenEntry) -> None:
+        """Remove what was made for *entry*, perhaps a tree; nothing is no error."""
+        if stat.S_ISREG(entry.mode):
+            self.copied_bytes -= self._stored_bytes(directory, name, entry)
         fd = self._directory(directory)
         if self._at[0].startswith(directory + b"/" + name if directory else name):
             self.close()
             fd = self._directory(directory)
         tree_removal.remove_at(fd, name)
+
+    def _stored_bytes(self, directory: bytes, name: bytes, entry: FrozenEntry) -> int:
+        """Return how much of copied_bytes goes with one name."""
+        if self._may_share(entry):
+            return 0
+        try:
+            status = os.stat(name, dir_fd=self._directory(directory), follow_symlinks=False)
+        except OSError:
+            return 0
+        return min(status.st_size, status.st_blocks * 512) if status.st_nlink == 1 else 0
+
+    def _may_share(self, entry: FrozenEntry) -> bool:
+        return self.unshared is not None and entry.dev not in self.unshared
 
     def make_directory(self, directory: bytes, name: bytes) -> None:
         try:
@@ -122,7 +137,7 @@ class Clone:
             os.close(fd)
 
     def _fill(self, source: int, fd: int, entry: FrozenEntry) -> None:
-        shares = self.unshared is not None and (entry.dev not in self.unshared)
+        shares = self._may_share(entry)
         if not shares and entry.size <= _SMALL and entry.blocks * 512 >= entry.size:
             data = os.read(source, entry.size + 1)
             if len(data) == entry.size and os.write(fd, data) == len(data):  # else it changes, or a signal came

@@ -26,10 +26,13 @@ CLOCK_NS = 20_000_000  # two changes within that time may get the same change ti
 
 
 class Earlier:
-    """An earlier base, whose files are linked where they are still the same. ``fd``: a descriptor of its clone."""
+    """An earlier base, whose files are linked where they are still the same.
 
-    def __init__(self, index: FrozenIndex, fd: int) -> None:
-        self.index, self.fd = index, fd
+    ``fd``: a descriptor of its clone; ``way``: how that was made.
+    """
+
+    def __init__(self, index: FrozenIndex, fd: int, way: str) -> None:
+        self.index, self.fd, self.way = index, fd, way
 
     def listing(self, directory: bytes) -> Listing:
         """Return what it has in a directory; nothing where that is damaged."""
@@ -241,7 +244,7 @@ class FrozenCopy:
 
     def _drop(self, directory: bytes, name: bytes, entry: FrozenEntry) -> None:
         """Remove from the clone what has gone, or is copied again."""
-        self._clone.remove(directory, name)
+        self._clone.remove(directory, name, entry)
         path = join(directory, name)
         if entry.nlink > 1 and not stat.S_ISDIR(entry.mode) and (known := self._links.get((entry.dev, entry.ino))) is not None:
             known.paths.discard(path)

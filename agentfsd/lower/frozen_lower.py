@@ -16,7 +16,7 @@ from agentfsd.lower.host_lower import HostLower
 from agentfsd.types import LowerEntry
 
 NAME_MAX = 255  # bytes
-_CACHED_ENTRIES = 4096  # at most that many, or one directory
+_CACHED_ENTRIES = 4096  # about as many are kept in memory
 
 
 class FrozenLower(HostLower):
@@ -41,6 +41,7 @@ class FrozenLower(HostLower):
         super().__init__(clone, share=original.share)
         self._original = original
         self._device = original.device()
+        self._stats: dict[bytes, os.stat_result] = {}
         self._clone_device = os.fstat(self.root_fd).st_dev
 
     @property
@@ -51,10 +52,19 @@ class FrozenLower(HostLower):
         return self._device
 
     def stat(self, path: bytes) -> os.stat_result:
-        return self._translated(super().stat(path))
+        status = self._stats.get(path)
+        if status is None:
+            status = self._translated(super().stat(path))
+            if len(self._stats) >= _CACHED_ENTRIES:
+                self._stats.clear()
+            self._stats[path] = status
+        return status
 
     def stat_open(self, path: bytes, fd: int) -> os.stat_result:
         return self._translated(os.fstat(fd))
+
+    def open_to_give(self, path: bytes, flags: int) -> int:
+        raise PermissionError(errno.EPERM, "it cannot be given away here")
 
     def statvfs(self) -> os.statvfs_result:
         return self._original.statvfs()
@@ -66,8 +76,8 @@ class FrozenLower(HostLower):
         return os.stat_result((*shown[:2], self._device, *shown[3:]), others)
 
 
-class _Directory:
-    """A directory whose entries are in memory, and the stat results that were asked for."""
+class _Part:
+    """Entries of a directory, all or a part, and the stat results that were asked for."""
 
     __slots__ = ("entries", "stats")
 
@@ -82,8 +92,8 @@ class IndexedLower(FrozenLower):
     def __init__(self, clone: str, index: FrozenIndex, original: HostLower) -> None:
         super().__init__(clone, original)
         self._index = index
-        self._listings: OrderedDict[bytes, _Directory] = OrderedDict()  # least recently used first
-        self._listed_entries = 0
+        self._parts: OrderedDict[tuple[bytes, int], _Part] = OrderedDict()  # least recently used first
+        self._kept_entries = 0
         self._root_status = index.root.status(self._device)
 
     def close(self) -> None:
@@ -94,11 +104,11 @@ class IndexedLower(FrozenLower):
         if not path:
             return self._root_status
         parent, name = _split(path)
-        directory = self._listing(parent)
-        status = directory.stats.get(name)
+        part = self._part(parent, name)
+        status = part.stats.get(name)
         if status is None:
-            status = _entry_in(directory, name).status(self._device)
-            directory.stats[name] = status
+            status = _entry_in(part, name).status(self._device)
+            part.stats[name] = status
         return status
 
     def stat_open(self, path: bytes, fd: int) -> os.stat_result:
@@ -115,11 +125,10 @@ class IndexedLower(FrozenLower):
         except OSError as exc:
             raise self._lost(path, exc) from exc
 
-    def open_to_give(self, path: bytes, flags: int) -> int:
-        raise PermissionError(errno.EPERM, "it cannot be given away here")
-
     def readdir(self, path: bytes) -> list[LowerEntry]:
-        entries = self._listing(path).entries
+        if path not in self._index:
+            raise self._no_listing(path)
+        entries = self._index.listing(path)
         return [LowerEntry(name, entry.listed_type, entry.listed_ino) for name, entry in entries.items()]
 
     def readlink(self, path: bytes) -> bytes:
@@ -169,29 +178,31 @@ class IndexedLower(FrozenLower):
         if not path:
             return self._index.root
         parent, name = _split(path)
-        return _entry_in(self._listing(parent), name)
+        return _entry_in(self._part(parent, name), name)
 
-    def _listing(self, path: bytes) -> _Directory:
+    def _part(self, directory: bytes, name: bytes) -> _Part:
+        """Return the part of a directory in which *name* is, if it is there."""
+        key = directory, self._index.part_of(directory, name)
         with self._lock:
-            known = self._listings.get(path)
+            known = self._parts.get(key)
             if known is not None:
-                self._listings.move_to_end(path)
+                self._parts.move_to_end(key)
                 return known
-        if path not in self._index:
-            raise self._no_listing(path)
-        made = _Directory(self._index.listing(path))
+        if directory not in self._index:
+            raise self._no_listing(directory)
+        made = _Part(self._index.part(*key))
         with self._lock:
-            self._keep(path, made)
+            self._keep(key, made)
         return made
 
-    def _keep(self, path: bytes, made: _Directory) -> None:
-        if path in self._listings:  # another thread was faster
+    def _keep(self, key: tuple[bytes, int], made: _Part) -> None:
+        if key in self._parts:  # another thread was faster
             return
-        self._listings[path] = made
-        self._listed_entries += len(made.entries)
-        while self._listed_entries > _CACHED_ENTRIES and len(self._listings) > 1:
-            _, dropped = self._listings.popitem(last=False)
-            self._listed_entries -= len(dropped.entries)
+        self._parts[key] = made
+        self._kept_entries += len(made.entries)
+        while self._kept_entries > _CACHED_ENTRIES and len(self._parts) > 1:
+            _, dropped = self._parts.popitem(last=False)
+            self._kept_entries -= len(dropped.entries)
 
     def _no_listing(self, path: bytes) -> OSError:
         """Return the error of a path to a directory that has no listing. It may be deeper than Python's stack."""
@@ -219,8 +230,8 @@ def _split(path: bytes) -> tuple[bytes, bytes]:
     return parent, name
 
 
-def _entry_in(directory: _Directory, name: bytes) -> FrozenEntry:
-    entry = directory.entries.get(name)
+def _entry_in(part: _Part, name: bytes) -> FrozenEntry:
+    entry = part.entries.get(name)
     if entry is None:
         raise _absent(name)
     if entry.failed:

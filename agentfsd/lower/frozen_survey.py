@@ -33,9 +33,11 @@ class FrozenSurvey:
         self._counted: set[tuple[int, int]] = set()
 
     @property
-    def shares(self) -> bool:
-        """Whether the files on the device of the lower's root share blocks."""
-        return 0 in self._sharing
+    def way(self) -> str:
+        """How the files on the device of the lower's root are stored: see BaseRecord."""
+        if self._earlier is not None and self.unshared is not None and 0 not in self._sharing | self.unshared:
+            return self._earlier.way  # no file had to be copied
+        return "reflink" if 0 in self._sharing else "copy"
 
     def look(self, step: Callable[[], object]) -> None:
         """Look at everything. *step* is called after each directory; what it raises ends all."""

@@ -3,8 +3,8 @@
 import msgspec
 
 from agentfs_client import wire
-from agentfsd.cli.commands.cmd_log import _branch_text
 from agentfsd.cli.output.history_graph import GraphNode, draw
+from agentfsd.cli.output.history_list import branch_line
 
 
 def drawn(*nodes: tuple[str, str]) -> list[str]:
@@ -40,5 +40,5 @@ def test_what_is_not_shown_has_no_line() -> None:
 
 def test_a_branch_has_the_number_of_its_changes_where_they_were_counted() -> None:
     branch = wire.Branch(name="one", id="1", base="main", created_ns=0, changed=1)
-    assert _branch_text(branch) == "branch one: 1 change since main"
-    assert _branch_text(msgspec.structs.replace(branch, changed=37, counted=False)) == "branch one: changes since main"
+    assert branch_line(branch) == "branch one: 1 change since main"
+    assert branch_line(msgspec.structs.replace(branch, changed=37, counted=False)) == "branch one: changes since main"

@@ -50,6 +50,7 @@ def commit(project: Mounted, *options: str) -> subprocess.CompletedProcess[str]:
     return project.cli("commit", "main", *options, check=False)
 
 
+@pytest.mark.sample(9)  # each of the steps, some with a process and some without
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
 @pytest.mark.parametrize("in_use", [False, True])  # a branch in which a process works keeps its rows after a commit
 def test_each_merge_is_committed_without_asking(project: Mounted, tmp_path: Path, steps: list[str], in_use: bool) -> None:

@@ -1,5 +1,6 @@
 """merge, restore of paths, undo, discard, prune, gc, policy and log, as a user meets them."""
 
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -199,9 +200,13 @@ def test_a_run_leaves_a_snapshot_before_and_after(project: Mounted) -> None:
 
 def test_the_log_is_a_graph(project: Mounted) -> None:
     project.cli("merge", "a", "b", "--into", "main")
-    lines = project.cli("log").stdout.splitlines()
+    lines = project.cli("log", "--graph").stdout.splitlines()
     assert any(line.startswith("o branch ") for line in lines)
     assert any("|\\" in line for line in lines)
+    listed = project.cli("log").stdout
+    assert re.search(r"^  \S+ \S+  merged (a, )?b: snapshot main-\d", listed, re.MULTILINE), listed
+    project.cli("discard", "b")
+    assert re.search(r"^branch b, which is gone\n  \S+ \S+  snapshot b-", project.cli("log").stdout, re.MULTILINE)
     merged = next(found for found in project.json("log", "main") if found["tag"] == "after merge")
     ids = {found["id"]: found["branch"] for found in project.json("snapshot list")}
     assert {ids[number] for number in merged["merged"]} | {ids.get(merged["parent"], "a")} >= {"a", "b"}
@@ -267,7 +272,7 @@ def test_log_draws_branches_with_snapshots_of_their_own_one_below_the_other(moun
         mounted.cli("branch create", name)
         (mounted.subtree(name) / "file").write_text(name)
         mounted.cli("snapshot create", f"{name}-s", "--branch", name)
-    lines = mounted.cli("log").stdout.splitlines()
+    lines = mounted.cli("log", "--graph").stdout.splitlines()
     assert [line[:2] for line in lines] == ["o ", "* "] * 3 + ["o "]
     assert [line.split()[2].rstrip(":") for line in lines[::2]] == ["three", "two", "one", "main"]
     assert "main: no changes" in lines[-1]

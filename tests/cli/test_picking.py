@@ -1,14 +1,13 @@
 """commit -p, merge -p, restore -p and discard -p: single hunks, chosen with the keys of `git add -p`."""
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.forty_lines import LINES, changed
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted, started
 
 _CHANGE = "sed -i -e 's/^line 3$/three/' -e 's/^line 20$/twenty/' -e '/^line 38$/d' text"
 
@@ -89,9 +88,8 @@ def test_an_edited_hunk_that_does_not_fit_is_asked_about_again(project: Mounted,
 
 def test_the_end_of_the_answers_keeps_what_was_taken(project: Mounted) -> None:
     project.run("fix", "sh", "-ec", _CHANGE, new=True)
-    done = subprocess.run(
-        [*AGENTFSD, "commit", "-m", str(project.path), "fix", "-p"], input="n\ny\n", capture_output=True, text=True, check=True
-    )
+    done = project.answered("n y", "commit", "fix", "-p")
+    assert done.returncode == 0
     assert f"committed fix into {project.lower}: 1 change\n" in done.stdout
     assert (project.lower / "text").read_text() == changed(l20="twenty\n")
 
@@ -158,10 +156,7 @@ def test_hunks_are_discarded_and_come_back(project: Mounted) -> None:
 def test_a_file_that_changes_meanwhile_is_not_committed(project: Mounted, tmp_path: Path) -> None:
     """The agent is alive: what it writes while a person chooses is never mixed with what the person saw."""
     project.run("fix", "sh", "-ec", _CHANGE, new=True)
-    asking = subprocess.Popen(
-        [*AGENTFSD, "commit", "-m", str(project.path), "fix", "-p"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    asking = started("commit", "-m", str(project.path), "fix", "-p", stdin=-1, stdout=-1, stderr=-1)
     assert asking.stdin is not None
     assert asking.stdout is not None
     while not asking.stdout.readline().startswith("+three"):
@@ -222,10 +217,7 @@ def test_what_is_written_after_it_was_shown_is_not_committed_with_a_whole_file(p
     for name, script, answers in (("new", "echo seen > new", "y"), ("text", "sed -i s/^line.3$/three/ text", "a")):
         branch = f"fix-{name}"
         project.run(branch, "sh", "-ec", script, new=True)
-        asking = subprocess.Popen(
-            [*AGENTFSD, "commit", "-m", str(project.path), branch, "-p"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        asking = started("commit", "-m", str(project.path), branch, "-p", stdin=-1, stdout=-1, stderr=-1)
         assert asking.stdin is not None
         assert asking.stdout is not None
         while not asking.stdout.readline().startswith(("+seen", "+three")):

@@ -1,6 +1,5 @@
 """What `agentfsd run` records of commands, and the table to choose a branch from."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from agentfs_client import ControlClient
 from agentfs_client.errors import AgentFSError
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted, agentfsd
 
 
 @pytest.fixture
@@ -21,8 +20,8 @@ def project(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
 
 
 def ran(project: Mounted, branch: str, *command: str, new: bool = False) -> int:
-    words = [*AGENTFSD, "run", "-m", str(project.path), "-b", branch, *(["--new"] if new else []), "--", *command]
-    return subprocess.run(words, capture_output=True, check=False).returncode
+    words = ["run", "-m", str(project.path), "-b", branch, *(["--new"] if new else []), "--", *command]
+    return agentfsd(*words, check=False).returncode
 
 
 def test_commands_are_recorded_and_compared(project: Mounted) -> None:
@@ -31,7 +30,7 @@ def test_commands_are_recorded_and_compared(project: Mounted) -> None:
     assert ran(project, "good", "true") == 0
     assert ran(project, "bad", "sh", "-c", "sed -i s/^3$/III/ text; exit 7", new=True) == 7
     assert ran(project, "killed", "sh", "-c", "kill -9 $$", new=True) == 137
-    log = project.cli("log", "good").stdout.splitlines()
+    log = project.cli("log", "good", "--graph").stdout.splitlines()
     texts = [line.lstrip("|*o-/\\ ") for line in log]
     assert texts[0].startswith("branch good: 2 changes")
     assert texts[1].startswith("$ true  ")
@@ -41,6 +40,14 @@ def test_commands_are_recorded_and_compared(project: Mounted) -> None:
     assert "SIGKILL after " in project.cli("log", "killed").stdout
 
     project.cli("merge", "good", "main")
+    listed = project.cli("log").stdout.splitlines()
+    main = listed.index("branch main: 2 changes since the lower")
+    assert main == 0, "something happened there last"
+    assert listed[1][:3] == "  2"
+    assert listed[1][23:].startswith("snapshot main-2 [after merge]  ")
+    good = [line[23:].split("  ")[0] for line in listed[listed.index("branch good: 2 changes since the lower") :][1:5]]
+    ran_first = "$ sh -c 'sed -i s/^3$/three/ text; echo..."
+    assert good == ["$ true", "snapshot before-tests", ran_first, "made from the real directory"]
     bad, good, killed = project.json("compare", "bad", "good", "killed")
     assert (bad["run"]["exit_code"], bad["changed"], bad["added"], bad["removed"], bad["conflicts"]) == (7, 1, 1, 1, 1)
     assert bad["run"]["command"] == "sh -c 'sed -i s/^3$/III/ text; exit 7'"

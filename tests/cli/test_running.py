@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentfs_client import registry
-from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse, needs_namespaces
+from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_fuse, needs_namespaces, started
 
 VIEWS = ["namespace", "pid"]
 
@@ -323,7 +323,7 @@ def test_one_step_changes_nothing_real_and_says_what_to_do(project: Path) -> Non
 
 def test_second_run_joins_in_another_branch_also_from_a_subdirectory(project: Path) -> None:
     command = ["run", "-b", "a", "--new", "--", "sh", "-c", "echo a > file; echo up; read x"]
-    first = subprocess.Popen([*AGENTFSD, *command], cwd=project, stdin=-1, stdout=-1, stderr=-1, text=True)
+    first = started(*command, cwd=project, stdin=-1, stdout=-1, stderr=-1)
     assert first.stdout is not None
     assert first.stdout.readline() == "up\n"
     second = agentfsd("run", "-b", "b", "--new", "--", "sh", "-c", "pwd; cat ../file; ls -A ..", cwd=project / "sub")

@@ -10,8 +10,10 @@ from agentfsd.core.open_trees import OpenTrees
 from agentfsd.types import PathChange
 from tests.core.test_sameness import ended
 from tests.overlays import Opened
+from tests.rounds import rounds
 
 LETTERS = "abcdef"
+SEEDS = rounds("comparisons while others change something", 6, 200)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +56,7 @@ def seeded(opened: Opened, chance: random.Random) -> list[str | None]:
     return [None, *taken]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_others_do_meanwhile_is_nothing_to_it(opened: Opened, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """They work in another branch, and drop snapshots, which merges layers under the comparison. It freezes nothing."""
     chance = random.Random(seed)
@@ -73,7 +75,7 @@ def test_what_others_do_meanwhile_is_nothing_to_it(opened: Opened, monkeypatch: 
     assert opened.overlay.fsck() == []
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_of_a_branch_in_which_somebody_works_it_tells_one_moment(opened: Opened, seed: int) -> None:
     chance = random.Random(seed)
     a = chance.choice(seeded(opened, chance))

@@ -17,7 +17,7 @@ from tests.history.trees import IN_BRANCH, IN_LOWER, PATHS, Look, Op, build, cha
 from tests.overlays import Opened
 from tests.rounds import rounds, seed
 
-MANY = rounds("histories of frozen branches", 25, 1500)
+MANY = rounds("histories of frozen branches", 10, 1500)
 LIVE = ("main", "live")
 _RULES: tuple[Rule, ...] = ("refuse", "merge", "force")
 

@@ -14,7 +14,7 @@ from tests.history.test_merge import LINES, edited, rename
 from tests.overlays import Opened
 from tests.rounds import rounds
 
-MERGES = rounds("merges that leave conflicts", 25, 1000)
+MERGES = rounds("merges that leave conflicts", 10, 1000)
 
 
 @pytest.fixture

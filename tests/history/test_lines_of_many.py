@@ -11,7 +11,7 @@ from tests.history.trees import commit_lower
 from tests.overlays import Opened
 from tests.rounds import rounds, seed
 
-MANY = rounds("histories of the lines of many", 12, 1000)
+MANY = rounds("histories of the lines of many", 6, 1000)
 BRANCHES = ("one", "two", "three")
 WRITERS = (*BRANCHES, "main", "person")
 OWN = 3  # lines of each writer

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted, needs_namespaces
+from tests.mounted import AGENTFSD, Mounted, agentfsd, needs_namespaces, started
 
 WRITER = "for n in $(seq 200); do echo $n >> log; sleep 0.02; done; echo done > end"
 
@@ -23,18 +23,16 @@ def _needs() -> None:
 
 def overlay(mounted: Mounted, branch: str, script: str, *, new: bool = False, check: bool = True) -> str:
     """What a command printed that runs in a branch as an overlay."""
-    done = subprocess.run(
-        [*AGENTFSD, "run", "--io", "overlay", "-b", branch, *["--new"] * new, "--", "sh", "-ec", script],
-        cwd=mounted.path, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    command = ["run", "--io", "overlay", "-b", branch, *["--new"] * new, "--", "sh", "-ec", script]
+    done = agentfsd(*command, check=False, cwd=mounted.path)
     assert not check or done.returncode == 0, done.stderr
     return done.stdout if check else done.stderr
 
 
 def begin(mounted: Mounted, branch: str, script: str) -> subprocess.Popen[str]:
     mounted.cli("branch create", branch)
-    command = [*AGENTFSD, "run", "--io", "overlay", "-b", branch, "--", "sh", "-ec", script]
-    mounted.started.append(subprocess.Popen(command, text=True, cwd=mounted.path, stdout=subprocess.PIPE))
+    command = ["run", "--io", "overlay", "-b", branch, "--", "sh", "-ec", script]
+    mounted.started.append(started(*command, cwd=mounted.path, stdout=subprocess.PIPE))
     return mounted.started[-1]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import rounds
-from tests.mounted import Mounted, needs_namespaces
+from tests.mounted import Mounted, needs_namespaces, started
 
 VIEWS = {"one": "namespace", "two": "pid"}
 
@@ -54,12 +54,10 @@ def in_both(mounted: Mounted, command: Callable[[str], list[str]]) -> None:
     """Runs a command, made for each branch, in both branches at the same time."""
 
     def work(branch: str) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "agentfsd.cli.main", "run", "-m", str(mounted.path), "-b", branch,
-             *["--no-namespace"] * (VIEWS[branch] == "pid"), "--", *command(branch)],
-            cwd=mounted.path, capture_output=True, text=True, timeout=600, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"in branch {branch} ({VIEWS[branch]}):\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
+        words = ["run", "-m", str(mounted.path), "-b", branch, *["--no-namespace"] * (VIEWS[branch] == "pid")]
+        with started(*words, "--", *command(branch), cwd=mounted.path, stdout=-1, stderr=-1) as process:
+            out, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, f"in branch {branch} ({VIEWS[branch]}):\n{out[-6000:]}\n{errors[-3000:]}"
 
     with ThreadPoolExecutor(len(VIEWS)) as pool:
         list(pool.map(work, VIEWS))

@@ -53,7 +53,7 @@ def test_full_disk_refuses_an_update_and_outlives_a_kill(small: Path, tmp_path: 
             assert (mounted.path / "file99").read_text() == "99\n"
             with pytest.raises(OSError, match="No space left"):
                 (mounted.path / "new").write_text("new")
-            until(lambda: "no room is left there" in mounted.cli("status").stdout)
+            until(lambda: "no room is left where contents are kept" in mounted.cli("status").stdout)
             (small / "filler").unlink()
             mounted.cli("restart")
             (mounted.path / "new").write_text("new")

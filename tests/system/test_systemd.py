@@ -194,7 +194,7 @@ def test_full_disk_is_said_and_survived_and_over_when_there_is_room(machine: Mac
     machine.sh(fill)
     assert "No space left" in work.sh("cp /bin/sh copy 2>&1 || true")
     machine.wait(lambda: "no room is left in /small/state" in work.shown("StatusText"))
-    assert "no room is left there" in work.sh("agentfsd status")
+    assert "no room is left where contents are kept" in work.sh("agentfsd status")
     work.sh("rm file")
 
     restarts, pid = int(work.shown("NRestarts")), work.shown("MainPID")

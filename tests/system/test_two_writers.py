@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted, needs_fuse, needs_namespaces
+from tests.mounted import Mounted, needs_fuse, needs_namespaces, started
 from tests.rounds import is_long
 
 BIG_BYTES = 32 << 20
@@ -54,17 +54,14 @@ def shared(one_mount: Mounted, monkeypatch: pytest.MonkeyPatch) -> Iterator[Moun
 
 def start(mounted: Mounted, view: str, code: str, *arguments: str) -> subprocess.Popen[str]:
     """*view*: a mode of --io, "pid", or "subtree" for an unbound process below .agentfs. It says "ready" and waits for a line."""
-    command, where = (
-        [sys.executable, "-uc", f"import os, sys\nprint('ready')\nsys.stdin.readline()\n{code}", *arguments],
-        mounted.path,
-    )
+    command = [sys.executable, "-uc", f"import os, sys\nprint('ready')\nsys.stdin.readline()\n{code}", *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     if view == "subtree":
-        where = mounted.subtree("b")
+        process = subprocess.Popen(command, cwd=mounted.subtree("b"), text=True, **pipes)  # type: ignore[call-overload]
     else:
         options = ["--no-namespace"] if view == "pid" else ["--io", view]
-        command = [*AGENTFSD, "run", "-m", str(mounted.path), "-b", "b", *options, "--", *command]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    mounted.started.append(subprocess.Popen(command, cwd=where, text=True, **pipes))  # type: ignore[call-overload]
+        process = started("run", "-m", str(mounted.path), "-b", "b", *options, "--", *command, cwd=mounted.path, **pipes)
+    mounted.started.append(process)
     return mounted.started[-1]
 
 

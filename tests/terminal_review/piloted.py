@@ -1,10 +1,14 @@
 """Drives the review without a terminal, on a real mount."""
 
 import asyncio
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+import pytest
+import textual.app
+import textual.pilot
 from textual.pilot import Pilot
 
 from agentfsd.cli.command_base import converse
@@ -15,7 +19,33 @@ from agentfsd.cli.terminal_review.dialogues import Dialogue
 from agentfsd.cli.terminal_review.review_app import ReviewApp
 from tests.mounted import Mounted
 
-_PATIENCE_S = 8
+_PATIENCE_S = 20
+
+
+async def _settled(_min_sleep_s: float = 0.0, max_sleep_s: float = 1.0) -> None:
+    """Wait until nothing is left to be done but what timers will bring, for *max_sleep_s* at most.
+
+    The pilot's own way is to wait for 20 ms in which the process does next to nothing, three times a key.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = time.monotonic() + max_sleep_s
+    await asyncio.sleep(0)
+    while loop._ready or _is_asking():  # type: ignore[attr-defined]
+        if time.monotonic() > deadline:
+            break
+        await asyncio.sleep(0.002 if not loop._ready else 0)  # type: ignore[attr-defined]
+
+
+def _is_asking() -> bool:
+    """Whether an application waits for an answer of the daemon (ReviewApp.ask)."""
+    return any(thread.name.endswith(" (work)") for thread in threading.enumerate())
+
+
+def _walked(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(textual.app, "wait_for_idle", _settled)
+        patch.setattr(textual.pilot, "wait_for_idle", _settled)
+        asyncio.run(run())
 
 
 class Reader:
@@ -97,13 +127,13 @@ def review(project: Mounted, ref: str | None, walk: Walk, size: tuple[int, int] 
                 await reader.read()
             await walk(reader)
 
-    asyncio.run(run())
+    _walked(run)
 
 
 def reviews(project: Mounted, ref: str, walk: Callable[[Reader, Reader], Awaitable[None]]) -> None:
     """Opens a branch twice."""
 
-    async def run() -> Any:
+    async def run() -> None:
         one, other = application(project, ref), application(project, ref)
         async with one.run_test(size=(110, 40)) as pilot, other.run_test(size=(110, 40)) as second:
             readers = Reader(one, pilot), Reader(other, second)
@@ -111,7 +141,7 @@ def reviews(project: Mounted, ref: str, walk: Callable[[Reader, Reader], Awaitab
                 await reader.read()
             await walk(*readers)
 
-    asyncio.run(run())
+    _walked(run)
 
 
 def make(project: Mounted, name: str, script: str) -> None:

@@ -200,7 +200,8 @@ def test_a_large_file_and_many_files_make_few_widgets_and_colour_few_lines(proje
     make(
         project,
         "fix",
-        "seq 100000 | sed 's/$/ and some more words of a line that is long enough/' > big; seq 1000 | xargs -I@ cp tool new-@",
+        "seq 100000 | sed 's/$/ and some more words of a line that is long enough/' > big\n"
+        "for n in $(seq 1000); do echo new >new-$n; done",
     )
 
     async def walk(reader: Reader) -> None:

@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from tests.mounted import started
+
 WAIT_S = 10.0
 _KEYS = {
     "Enter": (13, "\r"),
@@ -199,9 +201,9 @@ class Browser(Page):
 
 
 @contextmanager
-def served(*arguments: str, command: list[str]) -> Iterator[str]:
+def served(*arguments: str) -> Iterator[str]:
     """`agentfsd ui` with these arguments; the address that it prints."""
-    with subprocess.Popen([*command, "ui", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started("ui", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         address = process.stdout.readline().strip()
         if not address:

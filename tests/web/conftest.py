@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted, needs_fuse
+from tests.mounted import Mounted, needs_fuse
 from tests.web.asking import Visitor
 from tests.web.browser import Browser, needs_chromium, served
 
@@ -52,7 +52,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 @pytest.fixture(scope="module")
 def address(mounted: Mounted) -> Iterator[str]:
     """Of pages that only look."""
-    with served("-m", str(mounted.path), command=AGENTFSD) as found:
+    with served("-m", str(mounted.path)) as found:
         yield found
 
 
@@ -61,7 +61,7 @@ def visitor(address: str) -> Visitor:
     return Visitor(address).enter()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def empty_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     needs_chromium()
     with Browser(tmp_path_factory.mktemp("profile")) as browser:

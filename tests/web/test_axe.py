@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted
 from tests.web.browser import Browser, needs_chromium, served
 
 _INSTALL_S = 60
@@ -62,7 +62,7 @@ def address(mounted: Mounted) -> Iterator[str]:
     mounted.cli("merge", "left-1", "left-2", "--conflicts", check=False)
     mounted.cli("branch create", "empty")
     mounted.cli("notes add", "agent-3", "--path", "app.py", "--line", "1", "why?")
-    with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
+    with served("-m", str(mounted.path), "--write") as found:
         yield found
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted
 from tests.web.browser import Browser, needs_chromium, served
 from tests.web.conftest import NASTY
 
@@ -17,7 +17,7 @@ HEAD = "document.querySelector('.file-head h2')?.innerText"
 @pytest.fixture(scope="module")
 def address(mounted: Mounted) -> Iterator[str]:
     needs_chromium()
-    with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
+    with served("-m", str(mounted.path), "--write") as found:
         yield found
 
 

@@ -63,7 +63,7 @@ def test_other_servers_of_this_machine_are_not_sent_the_cookie(visitor: Visitor,
 
 
 def test_an_address_of_its_own_may_be_asked_for(mounted: Mounted) -> None:
-    with served("-m", str(mounted.path), "--host", "127.0.0.1", command=AGENTFSD) as found:
+    with served("-m", str(mounted.path), "--host", "127.0.0.1") as found:
         visitor = Visitor(found)
         assert visitor.address.hostname == "127.0.0.1"
         assert visitor.enter().get("/").status == 200
@@ -157,7 +157,7 @@ def test_who_leaves_a_page_leaves_no_work_behind(mounted: Mounted) -> None:
 
 
 def test_who_connects_and_asks_nothing_keeps_nobody_out(mounted: Mounted) -> None:
-    with served("-m", str(mounted.path), command=AGENTFSD) as address, ExitStack() as strangers:
+    with served("-m", str(mounted.path)) as address, ExitStack() as strangers:
         visitor = Visitor(address)
         for _ in range(250):
             stranger = strangers.enter_context(socket.create_connection(("127.0.0.1", visitor.address.port or 0)))

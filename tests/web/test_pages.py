@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from agentfs_client.control import ControlClient
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted
 from tests.web.asking import Visitor, listening
 from tests.web.browser import served
 from tests.web.conftest import NASTY
@@ -218,7 +218,7 @@ def test_errors_are_sentences(visitor: Visitor, path: str, status: int, words: s
 
 @pytest.fixture(scope="module")
 def writing(mounted: Mounted) -> Iterator[Visitor]:
-    with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
+    with served("-m", str(mounted.path), "--write") as found:
         yield Visitor(found).enter()
 
 

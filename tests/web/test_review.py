@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted, needs_fuse
+from tests.mounted import Mounted, needs_fuse
 from tests.web.asking import Visitor
 from tests.web.browser import Browser, served
 
@@ -62,7 +62,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 
 @pytest.fixture(scope="module")
 def address(mounted: Mounted) -> Iterator[str]:
-    with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
+    with served("-m", str(mounted.path), "--write") as found:
         yield found
 
 
@@ -305,7 +305,7 @@ def test_every_width_and_scheme_is_readable(browser: Browser, address: str, moun
 def test_only_our_own_form_changes_anything(address: str, mounted: Mounted) -> None:
     of_branch = branch(mounted, "kept", "echo new > added")
     writing = Visitor(address).enter()
-    with served("-m", str(mounted.path), command=AGENTFSD) as looking:
+    with served("-m", str(mounted.path)) as looking:
         reading = Visitor(looking).enter()
         page = reading.get("/review?branch=kept").text
         assert ("only looks" in page, "data-writable" in page, "csrf" in page) == (True, False, False)

@@ -33,7 +33,7 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
 
 @pytest.fixture(scope="module")
 def address(mounted: Mounted) -> Iterator[str]:
-    with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
+    with served("-m", str(mounted.path), "--write") as found:
         yield found
 
 
@@ -245,7 +245,7 @@ def test_only_our_own_form_writes_notes(address: str, mounted: Mounted) -> None:
     of_branch = branch(mounted, "kept")
     number = mounted.json("notes add", "kept", "x")["id"]
     writing = Visitor(address).enter()
-    with served("-m", str(mounted.path), command=AGENTFSD) as looking:
+    with served("-m", str(mounted.path)) as looking:
         reading = Visitor(looking).enter()
         assert [note["text"] for note in reading.get(f"/api/notes?branch={of_branch}").json()] == ["x"]
         for path in ("add", "answer", "resolve"):

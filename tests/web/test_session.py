@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentfs_client import InMemoryFilesystem, Session, dump_session_tree
-from tests.mounted import AGENTFSD, agentfsd
+from tests.mounted import agentfsd
 from tests.web.asking import Visitor
 from tests.web.browser import served
 
@@ -38,7 +38,7 @@ def written(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[".jsonl", ".fs.zip"])
 def visitor(written: Path, request: pytest.FixtureRequest) -> Iterator[Visitor]:
-    with served(str(written.with_suffix(request.param)), command=AGENTFSD) as address:
+    with served(str(written.with_suffix(request.param))) as address:
         yield Visitor(address).enter()
 
 
@@ -73,7 +73,7 @@ def test_session_without_files_says_so(tmp_path: Path) -> None:
     session = Session(tags={"session_id": "alone"})
     session[Note].append(Note("no files"))
     path = dump_session_tree(session, tmp_path)
-    with served(str(path), command=AGENTFSD) as address:
+    with served(str(path)) as address:
         visitor = Visitor(address).enter()
         assert "written without a file system" in visitor.get("/").text
         assert "no archive lies beside" in visitor.get("/files").text
@@ -93,7 +93,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 def test_broken_lines_are_left_out_and_told_of(written: Path) -> None:
     whole = written.read_text()
     written.write_text(f"{whole}no <json>\n[1]\n")
-    with served(str(written), command=AGENTFSD) as address:
+    with served(str(written)) as address:
         visitor = Visitor(address).enter()
         text = visitor.get("/").text
         assert "remember" in text
@@ -115,7 +115,7 @@ def test_lines_that_mean_no_good_leave_the_others_readable(written: Path) -> Non
         + f'{{"session_id":"s","slices":[{{"type":"a:Long","items":[{long}]}}]}}\n'
         + items
     )  # fmt: skip
-    with served(str(written), command=AGENTFSD) as address:
+    with served(str(written)) as address:
         found = Visitor(address).enter().get("/")
     assert (found.status, "remember" in found.text) == (200, True)
     assert "Line 2 is left out: maximum recursion depth" in found.text

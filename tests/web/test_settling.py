@@ -10,7 +10,7 @@ import pytest
 
 from agentfsd.domain_errors import Refusal
 from agentfsd.web.marked_text import MarkedLines, TakenLines, joined, split, written
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted
 from tests.web.asking import Visitor
 from tests.web.browser import Browser, served
 from tests.web.test_pages import DOT
@@ -44,7 +44,7 @@ def mounted(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
 
 @pytest.fixture
 def address(mounted: Mounted) -> Iterator[str]:
-    with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
+    with served("-m", str(mounted.path), "--write") as found:
         yield found
 
 
@@ -242,7 +242,7 @@ def test_merge_that_conflicts_leaves_them_in_the_other_branch(browser: Browser, 
 
 
 def test_only_our_own_form_decides(address: str, mounted: Mounted) -> None:
-    with served("-m", str(mounted.path), command=AGENTFSD) as looking:
+    with served("-m", str(mounted.path)) as looking:
         reading = Visitor(looking).enter()
         assert 'id="finish"' not in reading.get("/review?branch=main").text
         for path in ("decide", "end"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import Mounted
 from tests.ten_agents import CHANGES, changed, ten_agents
 from tests.web.browser import Browser, Page, served
 from tests.web.firefox import Firefox
@@ -21,7 +21,7 @@ def mounted(make_mount: Callable[..., Mounted], tmp_path: Path) -> Mounted:
 
 @pytest.fixture
 def address(mounted: Mounted) -> Iterator[str]:
-    with served("-m", str(mounted.path), "--write", command=AGENTFSD) as found:
+    with served("-m", str(mounted.path), "--write") as found:
         yield found
 
 

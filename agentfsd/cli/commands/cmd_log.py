@@ -7,7 +7,7 @@ import click
 from agentfs_client import wire
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import client, json_option, mount_option, plain
-from agentfsd.cli.output import history_graph, printing, run_lines
+from agentfsd.cli.output import history_graph, history_list, printing, run_lines
 from agentfsd.control import status_text
 
 _LATEST_NS = 1 << 63
@@ -15,13 +15,14 @@ _LATEST_NS = 1 << 63
 
 @click.command()
 @click.argument("ref", required=False, shell_complete=shell_completion.refs)
+@click.option("--graph", is_flag=True, help="Draw which state came from which: each above those that it came from.")
 @mount_option
 @json_option
-def log(ref: str | None, named: str | None, as_json: bool) -> None:
-    """Show the history of branches and snapshots as a graph.
+def log(ref: str | None, graph: bool, named: str | None, as_json: bool) -> None:
+    """Show what happened in each branch, the newest first.
 
-    Each state comes above those that it came from, and the newest branch first. With REF, it shows only the snapshots that led
-    to REF. A line with $ is a command that `agentfsd run` ran, and how it ended.
+    Of each branch it lists snapshots, merges, its last commit into the real directory, and, with $, the commands that
+    `agentfsd run` ran and how they ended. With REF, it shows that branch alone, or the snapshots that led to a snapshot.
 
     For a branch, it shows the number of changes as `branch list` does, or no number if counting by path takes long.
     For a snapshot, it shows what was stored since the previous snapshot.
@@ -30,6 +31,7 @@ def log(ref: str | None, named: str | None, as_json: bool) -> None:
     Example:
       agentfsd log
       agentfsd log fix-1
+      agentfsd log --graph
     """
     with client(named) as daemon:
         snapshots = daemon.log(ref) if ref or daemon.hello.bound else daemon.list_snapshots()[::-1]
@@ -39,7 +41,9 @@ def log(ref: str | None, named: str | None, as_json: bool) -> None:
     if as_json:
         printing.as_json(plain(snapshots))
         return
-    for line in history_graph.draw(_nodes(snapshots, shown, runs)):
+    others = ", which is gone" if ref is None else ", from which it came" if shown else ""
+    listed = history_list.lines(shown, snapshots, runs, others)
+    for line in history_graph.draw(_nodes(snapshots, shown, runs)) if graph else listed:
         printing.say(line)
 
 
@@ -48,7 +52,7 @@ def _nodes(
 ) -> list[history_graph.GraphNode]:
     """Order the states for the graph: each before its parents, and right below it those that only it came from."""
     nodes = {one.id: history_graph.GraphNode(one.id, _parents(one), _snapshot_text(one)) for one in snapshots}
-    nodes |= {one.id: history_graph.GraphNode(one.id, [one.last], _branch_text(one), "o") for one in branches}
+    nodes |= {one.id: history_graph.GraphNode(one.id, [one.last], history_list.branch_line(one), "o") for one in branches}
     for branch in branches:
         taken = sorted((one for one in snapshots if one.branch == branch.name), key=lambda one: one.created_ns)
         line = [*((one.created_ns, one.id) for one in taken), (_LATEST_NS, branch.id)]
@@ -78,14 +82,6 @@ def _insert(nodes: dict[str, history_graph.GraphNode], line: list[tuple[int, str
 def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
     """Return the ids of the previous snapshot and of the merged ones, each once."""
     return list(dict.fromkeys((snapshot.parent, *snapshot.merged)))
-
-
-def _branch_text(branch: wire.Branch) -> str:
-    changes = "changes" if not branch.counted else printing.plural(branch.changed, "change") if branch.changed else "no changes"
-    git = "".join(f"; {status_text.in_repository(one.path_bytes, one.sentence)}" for one in branch.repositories)
-    merging = f"; {status_text.merging(branch)}" if branch.merging else ""
-    notes = f"; {printing.plural(branch.notes, 'open note')}" if branch.notes else ""
-    return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{git}{merging}{notes}"
 
 
 def _snapshot_text(snapshot: wire.BranchSnapshot) -> str:

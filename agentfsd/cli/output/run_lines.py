@@ -32,7 +32,12 @@ def shortened(command: str) -> str:
     return command if len(command) <= _CHARACTERS else command[: _CHARACTERS - 3] + "..."
 
 
-def line(run: wire.RecordedRun) -> str:
-    """Describe a run in one line."""
+def text(run: wire.RecordedRun, time: str = "") -> str:
+    """Describe a run. *time*: when it ended, to be told, too."""
     changes = "" if run.changed < 0 else f"; {plural(run.changed, 'change')} then"
-    return f"$ {shortened(run.command)}  {plain_lines.when(run.ended_ns)}  {status(run)} after {took(run)}{changes}"
+    return f"$ {shortened(run.command)}{time}  {status(run)} after {took(run)}{changes}"
+
+
+def line(run: wire.RecordedRun) -> str:
+    """Describe a run in one line, with the time when it ended."""
+    return text(run, f"  {plain_lines.when(run.ended_ns)}")

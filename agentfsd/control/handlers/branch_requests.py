@@ -70,7 +70,7 @@ async def rebase_branch(services: Services, request: wire.Rebase, context: Reque
 @control_operation(wire.BranchList, permission=unbound_only, note=changes_nothing)
 async def list_branches(services: Services, request: wire.BranchList, context: RequestContext) -> wire.BranchesReply:
     """List all branches."""
-    return wire.BranchesReply(branches=await wire_branches(services, count=request.count))
+    return wire.BranchesReply(branches=await wire_branches(services, context, count=request.count))
 
 
 @control_operation(wire.BranchShow, permission=own_branch("ref"), note=changes_nothing)

@@ -35,7 +35,7 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
     with _old_side(services, a, b, wanted, own=request.own) as old, _new_side(services, b, old) as new:
-        changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
+        changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new, wanted), context), wanted)
         changes = [change for change in changes if not context.hides(change.path, change.old_path)]
         repositories = []
         if request.histories:

@@ -54,7 +54,8 @@ def test_status_of_many_branches_shows_those_in_which_something_goes_on() -> Non
     )  # fmt: skip
     rows = [row.split()[0] for row in shown.splitlines() if row.startswith("b")]
     assert rows == ["b070", *(f"b{one:03}" for one in range(71, 100))]
-    assert shown.endswith("and 70 others: `agentfsd branch list` shows all\n")
+    assert "\nand 70 others: `agentfsd branch list` shows all\n" in shown
+    assert shown.index("BRANCH") < shown.index("daemon"), "what people look for comes first"
     assert max(map(len, shown.splitlines())) <= 50
 
 

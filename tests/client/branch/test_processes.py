@@ -1,7 +1,6 @@
 """A branch as a file system beside processes in it: mappings, open files, threads, forks, and processes that are bound."""
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -11,7 +10,7 @@ import pytest
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import DaemonGoneError
 from agentfs_files.backends.branch import BranchFilesystem
-from tests.mounted import AGENTFSD, Mounted, needs_namespaces, needs_root
+from tests.mounted import Mounted, needs_namespaces, needs_root, started
 
 
 def test_processes_in_the_branch_see_changes_at_once(fs: BranchFilesystem, place: Mounted) -> None:
@@ -58,8 +57,8 @@ def test_who_has_a_file_open_stays_with_it(place: Mounted, io: str) -> None:
     branch = f"open-{io}"
     with BranchFilesystem(branch, socket=place.record().socket, create=True) as fs:
         fs.write("file", "first\n")
-        command = [*AGENTFSD, "run", "-m", str(place.path), "-b", branch, "--io", io, "--", sys.executable, "-c", PAST_US]
-        process = subprocess.Popen(command, cwd=place.path, text=True, bufsize=1, stdin=-1, stdout=-1)
+        command = ["run", "-m", str(place.path), "-b", branch, "--io", io, "--", sys.executable, "-c", PAST_US]
+        process = started(*command, cwd=place.path, bufsize=1, stdin=-1, stdout=-1)
         place.started.append(process)
         assert process.stdin is not None
         assert process.stdout is not None
