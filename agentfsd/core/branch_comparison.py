@@ -77,7 +77,7 @@ class BranchComparison:
         heads = [tree.head for tree in (old, new)]
         before = [writes[head] for head in heads]
         with ExitStack() as held:
-            one, two = (held.enter_context(self._trees.pinned(tree.head, read_only=True)) for tree in (old, new))
+            one, two = (held.enter_context(self._trees.pinned(tree.head, read_only=True, over=tree.lower)) for tree in (old, new))
             steps = tree_changes.between_in_steps(self._parts, one, two, named=named)
             while before == [writes[head] for head in heads]:
                 try:

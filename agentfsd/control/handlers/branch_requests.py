@@ -34,12 +34,12 @@ from agentfsd.metadata.rows import BranchRow
 async def create_branch(services: Services, request: wire.BranchCreate, context: RequestContext) -> wire.BranchReply:
     """Create a branch."""
     source = services.pin(request.source)
-    await services.flush()
     overlay = services.overlay
     overlay.branches.check_new(request.name)  # before the real directory is frozen, which may take long
     origin = overlay.refs.find(source or overlay.default_id)
     is_frozen = bool(overlay.lowers.name(origin.head if isinstance(origin, BranchRow) else origin.layer))
     async with services.frozen_base(context) if request.frozen and not is_frozen else nullcontext("") as base:
+        await services.flush()
         shows_lower = request.source is None and await drive(services.counts.shows_lower(overlay, overlay.default_id))
         branch = overlay.branches.create(
             request.name, source, temporary=request.temporary, shows_lower=shows_lower, base=base
