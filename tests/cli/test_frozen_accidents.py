@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_frozen import LINES, build, change_lower
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import AGENTFSD, Mounted, agentfsd
 
 
 @pytest.fixture
@@ -83,3 +83,19 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_frozen(project: Moun
     refused = project.cli("branch create", "fix", "--frozen", check=False)
     assert "there is a branch named 'fix' already" in refused.stderr
     assert sorted((project.state / "bases").iterdir()) == bases
+
+
+def test_a_mount_whose_base_is_lost_says_so(make_mount: Callable[..., Mounted], tmp_path: Path) -> None:
+    project = make_mount(build(tmp_path / "lower"), "--base", "frozen")
+    project.sh("main", "echo 1 > one")
+    agentfsd("umount", str(project.path))
+    (base,) = (project.state / "bases").iterdir()
+    base.rename(project.state / "away")
+    command = ("mount", str(project.lower), str(project.path), "--state", str(project.state))
+    refused = agentfsd(*command, check=False)
+    assert refused.returncode == 1
+    assert f"there is no frozen base named '{base.name}'" in refused.stderr
+    assert f"it lay in {base}" in refused.stderr
+    (project.state / "away").rename(base)
+    project.mount()
+    assert project.sh("main", "cat one text") == f"1\n{LINES}"
