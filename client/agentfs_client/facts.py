@@ -55,6 +55,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     both are 0 for bound processes. ``merging`` names the sources of a merge that left conflicts in it and is not finished, and
     ``undecided`` is the number of these conflicts that are not settled. ``notes`` is the number of its open notes.
     ``last_path`` is what was changed last in it, escaped for people; "" if that is not known, or of a single branch.
+    ``merged_into`` is the branch that holds all of it by a merge, but for ``merged_since`` stored changes; "" for none, and for
+    bound processes.
     """
 
     name: str
@@ -77,6 +79,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     undecided: int = 0
     notes: int = 0
     last_path: str = ""
+    merged_into: str = ""
+    merged_since: int = 0
 
 
 class PathOverlap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

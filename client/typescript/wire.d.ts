@@ -175,6 +175,8 @@ export interface BindingsReply {
  * both are 0 for bound processes. `merging` names the sources of a merge that left conflicts in it and is not finished, and
  * `undecided` is the number of these conflicts that are not settled. `notes` is the number of its open notes.
  * `last_path` is what was changed last in it, escaped for people; "" if that is not known, or of a single branch.
+ * `merged_into` is the branch that holds all of it by a merge, but for `merged_since` stored changes; "" for none, and for
+ * bound processes.
  */
 export interface Branch {
   name: string;
@@ -197,6 +199,8 @@ export interface Branch {
   undecided: number;
   notes: number;
   last_path: string;
+  merged_into: string;
+  merged_since: number;
 }
 
 /**
@@ -1324,13 +1328,14 @@ export interface RunAdd {
 
 /**
  * Ask for the commands that were run in a branch, oldest first: the last 100. `branch` None: in all branches; for a bound
- * caller in its own. `last_only`: of each branch only the last.
+ * caller in its own. `last_only`: of each branch only the last; `each_command`: of each branch the last of each command.
  */
 export interface RunList {
   op: "run.list";
   version?: number;
   branch?: string | null;
   last_only?: boolean;
+  each_command?: boolean;
 }
 
 export interface RunReply {

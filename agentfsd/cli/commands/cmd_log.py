@@ -9,6 +9,7 @@ from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import client, json_option, mount_option, plain
 from agentfsd.cli.output import history_graph, printing, run_lines
 from agentfsd.control import status_text
+from agentfsd.review import branch_words
 
 _LATEST_NS = 1 << 63
 
@@ -85,7 +86,8 @@ def _branch_text(branch: wire.Branch) -> str:
     git = "".join(f"; {status_text.in_repository(one.path_bytes, one.sentence)}" for one in branch.repositories)
     merging = f"; {status_text.merging(branch)}" if branch.merging else ""
     notes = f"; {printing.plural(branch.notes, 'open note')}" if branch.notes else ""
-    return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{git}{merging}{notes}"
+    kept = f"; {branch_words.kept(branch)}" if branch_words.kept(branch) else ""
+    return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{kept}{git}{merging}{notes}"
 
 
 def _snapshot_text(snapshot: wire.BranchSnapshot) -> str:
