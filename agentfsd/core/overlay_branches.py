@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from agentfsd.core import frozen_layers
 from agentfsd.core.ids import check_name
 from agentfsd.core.layer_lifecycle import Layers
+from agentfsd.core.merged_branches import MergedInto, merged_branches
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.overlay_rules import OverlayRules
 from agentfsd.core.overlay_snapshots import MERGE, Snapshots
@@ -142,6 +143,10 @@ class Branches:
     def committed_ns(self, branch_id: str) -> int:
         """Return when a branch was last committed into the lower, in ns; 0 if it never was."""
         return int(self._state.store.value(_COMMITTED + branch_id) or 0)
+
+    def merged(self) -> dict[str, MergedInto]:
+        """Return where each branch was merged, by its id."""
+        return merged_branches(self._state, self._layers, self.default_id)
 
     def ids(self) -> list[str]:
         """Return the id of every branch, oldest first."""
