@@ -40,7 +40,8 @@ MOUNTING = {"make_mount", "mounted"}
 LONGEST = [
     "test_readme.py", "confinement/", "system/test_systemd.py", "system/test_suites.py", "web/test_board.py",
     "system/test_run_overlay.py", "system/test_service.py", "cli/test_run_questions.py", "terminal_review/", "test_bench.py",
-    "test_demo.py", "cli/test_merged_again.py", "system/survival/", "web/", "cli/test_running.py", "system/", "posix/", "cli/", "agents/test_hooks", "client/test_openai_agents", "history/test_merge.py",
+    "test_demo.py", "cli/test_merged_again.py", "system/survival/", "web/", "cli/test_running.py", "system/", "posix/", "cli/",
+    "agents/test_hooks", "client/test_openai_agents", "history/test_merge.py",
     "fuse/test_lower_drift", "fuse/test_native_model", "fuse/test_views", "repositories/", "core/test_fault_points.py",
 ]  # fmt: skip
 
@@ -75,7 +76,7 @@ def weight(item: pytest.Item) -> int:
 
 
 def piece(nodeid: str) -> str:
-    """Name what one worker runs in one go: a file, a part of a long one, or the tests of several that share what takes long to make.
+    """Name what one worker runs in one go: a file, a part of a long one, or the tests of several that share a world.
 
     Args:
         nodeid: A test, as pytest names it.
