@@ -6,6 +6,7 @@ from agentfs_client import wire
 from agentfsd.control.change_counts import Budget, ChangeCount
 from agentfsd.control.cooperative import drive
 from agentfsd.control.handler_services import Services
+from agentfsd.control.overlap_watch import PATIENCE_S
 from agentfsd.control.reply_records import wire_repository
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.ids import made_ns
@@ -17,7 +18,7 @@ from agentfsd.types import BranchInfo
 
 def _wire(
     services: Services, info: BranchInfo, count: ChangeCount, processes: int, taken: SnapshotRow | None,
-    notes: int, shared: tuple[int, int] = (0, 0),
+    notes: int, shared: tuple[int, int] = (0, 0), last_path: str = "",
 ) -> wire.Branch:  # fmt: skip
     """Describe a branch.
 
@@ -29,6 +30,7 @@ def _wire(
         taken: Its newest snapshot.
         notes: The number of its open notes.
         shared: Its overlaps, and how many of them conflict.
+        last_path: What was changed last in it, as _last_path() returns it.
     """
     merge = state_of_branch(services.overlay, info.id)
     return wire.Branch(
@@ -38,7 +40,7 @@ def _wire(
         changed_ns=services.audit.changed.get(info.id, 0) if services.audit is not None else 0,
         committed_ns=services.overlay.branches.committed_ns(info.id), worktree=services.overlay.worktrees.directory(info.id),
         overlaps=shared[0], conflicts=shared[1], merging=merge.names, undecided=len(merge.undecided), notes=notes,
-        frozen_ns=_frozen_ns(services, info.id),
+        frozen_ns=_frozen_ns(services, info.id), last_path=last_path,
     )  # fmt: skip
 
 
@@ -57,8 +59,14 @@ async def wire_branch(services: Services, ref: str) -> wire.Branch:
     return _wire(services, services.overlay.branches.info(branch_id), count, busy, taken, notes)
 
 
-async def wire_branches(services: Services, *, count: bool = True) -> list[wire.Branch]:
-    """Describe every branch, oldest first. Other requests are answered while their changes are counted."""
+async def wire_branches(services: Services, context: RequestContext | None = None, *, count: bool = True) -> list[wire.Branch]:
+    """Describe every branch, oldest first. Other requests are answered while their changes are counted.
+
+    Args:
+        services: Services of the daemon.
+        context: The request, if its client may know of all branches: it is told what was changed last in each.
+        count: Whether to count, and to wait for what others changed, too; both may take seconds after the daemon has started.
+    """
     budget, counts, refs = Budget(), dict[str, ChangeCount](), services.overlay.refs
     for info in services.overlay.branches.all():
         counting = services.counts.of(services.overlay, info.id, budget)
@@ -66,21 +74,21 @@ async def wire_branches(services: Services, *, count: bool = True) -> list[wire.
     services.counts.forget_gone(services.overlay)
     busy = Counter(binding.branch_id for binding in services.bindings.bindings())
     infos = [services.overlay.branches.info(branch_id) for branch_id in counts if refs.exists(branch_id)]
-    taken, shared, notes = services.overlay.snapshots.newest(), await _overlaps(services), services.overlay.notes.open_counts()
+    shared = await _overlaps(services, patient=count)
+    taken, notes = services.overlay.snapshots.newest(), services.overlay.notes.open_counts()
     return [
         _wire(
-            services, info, counts[info.id], busy[info.id], taken.get(info.id), notes.get(info.id, 0), shared.get(info.id, (0, 0))
+            services, info, counts[info.id], busy[info.id], taken.get(info.id), notes.get(info.id, 0),
+            shared.get(info.id, (0, 0)), _last_path(services, info.id, context),
         )
         for info in infos
     ]  # fmt: skip
 
 
-async def _overlaps(services: Services) -> dict[str, tuple[int, int]]:
+async def _overlaps(services: Services, *, patient: bool) -> dict[str, tuple[int, int]]:
     if services.overlaps is None:
         return {}
-    if not services.overlaps.is_wanted:
-        await services.overlaps.catch_up()
-    services.overlaps.want()
+    await services.overlaps.catch_up(PATIENCE_S if patient and not services.overlaps.is_wanted else 0)
     return services.overlaps.overlaps.counts()
 
 
@@ -94,19 +102,20 @@ async def wire_activity(services: Services, context: RequestContext) -> list[wir
         shown = await wire_branches(services)
     else:
         shown = [await wire_branch(services, context.bound_to)] if services.overlay.refs.exists(context.bound_to) else []
-    paths = services.audit.last_path if services.audit is not None else {}
     return [
         wire.AgentActivity(
             branch=branch.name, processes=branch.processes, commands=commands[branch.name], changed=branch.changed,
-            counted=branch.counted, changed_ns=branch.changed_ns, last_path=_shown(paths.get(branch.id, b""), context),
+            counted=branch.counted, changed_ns=branch.changed_ns, last_path=_last_path(services, branch.id, context),
             overlaps=branch.overlaps, conflicts=branch.conflicts,
         )
         for branch in sorted(shown, key=lambda branch: -branch.changed_ns)
     ]  # fmt: skip
 
 
-def _shown(path: bytes, context: RequestContext) -> str:
-    return "" if context.hides(path) else quoted(path)
+def _last_path(services: Services, branch_id: str, context: RequestContext | None) -> str:
+    """Return what was changed last in a branch, escaped for people; "" if that is not known, or the client may not see it."""
+    path = services.audit.last_path.get(branch_id, b"") if services.audit is not None else b""
+    return "" if context is None or context.hides(path) else quoted(path)
 
 
 def wire_bindings(services: Services) -> list[wire.Binding]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
 
-from agentfsd.core import tree_diff
+from agentfsd.core import tree_changes, tree_diff
 from agentfsd.core.lower_stamps import LowerStamps, StampedLower
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree, join
@@ -128,7 +128,7 @@ class ChangeCounts:
         trees, live = overlay.trees, overlay.lowers.live  # a frozen base is no part of what a branch has changed
         with trees.made_from(branch_id, over=live) as base, trees.pinned(row.head, read_only=True, over=live) as new:
             old = Tree(parts, base.id, base.head, base.chain, read_only=True)
-            steps = tree_diff.paths_in_steps(overlay.parts, old, new)
+            steps = tree_changes.paths_in_steps(overlay.parts, old, new)
             paths = yield from _while_still(steps, lambda: _is_still(overlay, row, writes))
             if paths is None:
                 return None

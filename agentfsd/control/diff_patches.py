@@ -50,7 +50,7 @@ async def make(
     """
     wanted = parse(requested_paths(request))
     with tempfile.TemporaryFile(dir=state) as spool:
-        changes = await drive(overlay.comparison.diff_in_steps(old, new), context)
+        changes = await drive(overlay.comparison.diff_in_steps(old, new, wanted), context)
         if not request.internal and not wanted:
             changes = GitInternals(old, new).without(changes, lambda change: change.path)
         pairs = await drive(

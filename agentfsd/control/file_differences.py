@@ -8,7 +8,8 @@ from agentfsd.control.cooperative import Steps
 from agentfsd.control.reply_records import wire_repository
 from agentfsd.core import inode_stat
 from agentfsd.core.tree import Inode, Parts, Tree
-from agentfsd.core.tree_diff import pairs_in_steps, paths_in_steps
+from agentfsd.core.tree_changes import paths_in_steps
+from agentfsd.core.tree_diff import pairs_in_steps
 from agentfsd.repositories.git_internals import GitInternals
 from agentfsd.repositories.telling import Told, tell
 

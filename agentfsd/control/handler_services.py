@@ -2,10 +2,12 @@
 
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import trio
 
 from agentfs_client import facts
 from agentfsd.asking.questions import Questions
@@ -20,6 +22,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Inode
 from agentfsd.domain_errors import Refusal
 from agentfsd.handoff.descriptor_forwarding import Forwarding
+from agentfsd.history.lower_commits import LowerCommits
 from agentfsd.telemetry.audit_trail import AuditTrail
 from agentfsd.telemetry.process_identity import ProcessIdentifier
 from agentfsd.telemetry.request_counters import RequestCounters
@@ -86,10 +89,36 @@ class BaseMaker(Protocol):
 
 
 class CommitTurn:
-    """Permits one commit into the real directory at a time. ``is_taken`` is true while one is under way."""
+    """Permits one commit into the real directory at a time, and none while the directory is frozen.
+
+    ``is_taken`` is true while a commit is under way.
+    """
 
     def __init__(self) -> None:
         self.is_taken = False
+        self._freezing = 0
+        self._has_changed = trio.Event()
+
+    @asynccontextmanager
+    async def left_alone(self) -> AsyncIterator[None]:
+        """Wait for the commit that is under way, and let none begin during the block."""
+        while self.is_taken:
+            await self._has_changed.wait()
+        self._freezing += 1
+        try:
+            yield
+        finally:
+            self._freezing -= 1
+            self._tell()
+
+    async def thawed(self) -> None:
+        """Wait until nobody freezes the real directory."""
+        while self._freezing:
+            await self._has_changed.wait()
+
+    def _tell(self) -> None:
+        self._has_changed.set()
+        self._has_changed = trio.Event()
 
     @contextmanager
     def take(self) -> Iterator[None]:
@@ -105,6 +134,7 @@ class CommitTurn:
             yield
         finally:
             self.is_taken = False
+            self._tell()
 
 
 async def _do_nothing(branch_id: str | None = None) -> None:
@@ -187,11 +217,19 @@ class Services:
             return nullcontext("")
         return self.runs.standing_still(branch_id, context.caller.pid, changes=changes)
 
-    def frozen_base(self, context: RequestContext) -> AbstractAsyncContextManager[str]:
-        """Freeze the real directory for a request, and yield the base's id. Refusal if this daemon keeps no frozen bases."""
+    @asynccontextmanager
+    async def frozen_base(self, context: RequestContext) -> AsyncIterator[str]:
+        """Freeze the real directory for a request, and yield the base's id. No commit begins before the end of the block.
+
+        Raises:
+            Refusal: This daemon keeps no frozen bases, a commit was interrupted, or as BaseMaker.made().
+        """
         if self.bases is None:
             raise Refusal(errno.EOPNOTSUPP, "no-frozen-base", "the real directory cannot be frozen without a mount")
-        return self.bases.made(context.progress)
+        async with self.commit_turn.left_alone():
+            LowerCommits(self.overlay, self.info.state, self.info.lower).check()
+            async with self.bases.made(context.progress) as base:
+                yield base
 
     async def push(self) -> None:
         """Show such runs the states that their branches have got. OSError."""

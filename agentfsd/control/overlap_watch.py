@@ -23,7 +23,7 @@ _WANTED_S = 60.0  # after a question
 _MOST_TOUCHES = 20_000
 _PAUSE_S = 5.0  # after a failure
 _SHARE = 3  # times as long as a slice took it rests at least: one comparison may take longer than a slice should
-_PATIENCE_S = 0.5  # that a request has for comparisons under way
+PATIENCE_S = 0.5  # that a request has for comparisons under way
 
 
 class OverlapWatch:
@@ -92,10 +92,10 @@ class OverlapWatch:
         finally:
             self._listeners -= 1
 
-    async def catch_up(self) -> bool:
-        """Compare what was changed until now. Return False if that takes too long: it goes on in the background."""
+    async def catch_up(self, patience_s: float = PATIENCE_S) -> bool:
+        """Compare what was changed until now. Return False if that takes longer: it goes on in the background."""
         self.want()
-        ends = trio.current_time() + _PATIENCE_S
+        ends = trio.current_time() + patience_s
         self._awaited += 1
         try:
             while (self.overlaps.is_behind or self._turn.locked()) and trio.current_time() < ends:

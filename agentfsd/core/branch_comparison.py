@@ -1,11 +1,12 @@
 """Compares two refs that may change meanwhile: in one step, or in several steps between which the daemon serves requests."""
 
 import errno
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
-from agentfsd.core import inode_stat, tree_diff
+from agentfsd.core import inode_stat, tree_changes
 from agentfsd.core.content_comparison import ComparisonResults
+from agentfsd.core.named_paths import NamedPaths
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.refs import Refs
 from agentfsd.core.tree import Tree
@@ -27,9 +28,11 @@ class BranchComparison:
 
     def diff(self, a: str | None, b: str | None) -> list[PathChange]:
         """Return the changes from *a* to *b* (None: the lower), sorted by path. The cost grows with the number of changes."""
-        return tree_diff.between(self._parts, self._trees.side(a), self._trees.side(b))
+        return tree_changes.between(self._parts, self._trees.side(a), self._trees.side(b))
 
-    def diff_in_steps(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[PathChange]]:
+    def diff_in_steps(
+        self, old: Tree, new: Tree, wanted: Iterable[bytes] = ()
+    ) -> Generator[tuple[int, int, str], None, list[PathChange]]:  # fmt: skip
         """Compare two trees in steps.
 
         If there are many changes, the result shows both trees as they were at one step. The comparison is repeated until
@@ -37,39 +40,45 @@ class BranchComparison:
         If there are few changes, or freezing is too expensive, the last step compares everything but file contents. These
         were read in the steps before, so the result is up to date.
 
+        With *wanted*, paths in normal form, changes that do not concern them may be left out: see tree_changes.between().
+
         Yields:
             (done, total, what); total is 0 if it is not known.
 
         Raises:
             Refusal: ``replaced`` when a tree is replaced meanwhile.
         """
+        named = NamedPaths(wanted)
         if layer_rows.hold_more(self._parts.store, old.chain ^ new.chain, _MANY_CHANGES):
             for _ in range(_ROUNDS):
-                held_still = yield from self._diff_unless_changed(old, new)
+                held_still = yield from self._diff_unless_changed(old, new, named)
                 if held_still is not None:
                     return held_still
             if _may_be_frozen(old, new):
                 with self._frozen(old) as one, self._frozen(new) as two:
-                    return (yield from tree_diff.between_in_steps(self._parts, one, two))
+                    return (yield from tree_changes.between_in_steps(self._parts, one, two, named=named))
         results = ComparisonResults()
         for _ in range(_ROUNDS):
-            changes = tree_diff.between(self._parts, old, new, results)
+            changes = tree_changes.between(self._parts, old, new, results, named=named)
             if not results.open:
                 return changes
             for _ in results.find_out():
                 yield len(results), 0, "comparing"
                 if old.detached or new.detached:
                     raise Refusal(errno.ESTALE, "replaced", "a branch was restored or deleted while it was compared", "ask again")
-        return tree_diff.between(self._parts, old, new)  # a process keeps writing to files: read them in this one step
+        # A process keeps writing to files: read them in this one step.
+        return tree_changes.between(self._parts, old, new, named=named)
 
-    def _diff_unless_changed(self, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[PathChange] | None]:
+    def _diff_unless_changed(
+        self, old: Tree, new: Tree, named: NamedPaths
+    ) -> Generator[tuple[int, int, str], None, list[PathChange] | None]:
         """Compare pinned views, which need no sealed layer. Return None if names or inodes changed meanwhile."""
         writes = self._parts.store.writes
         heads = [tree.head for tree in (old, new)]
         before = [writes[head] for head in heads]
         with ExitStack() as held:
-            one, two = (held.enter_context(self._trees.pinned(tree.head, read_only=True)) for tree in (old, new))
-            steps = tree_diff.between_in_steps(self._parts, one, two)
+            one, two = (held.enter_context(self._trees.pinned(tree.head, read_only=True, over=tree.lower)) for tree in (old, new))
+            steps = tree_changes.between_in_steps(self._parts, one, two, named=named)
             while before == [writes[head] for head in heads]:
                 try:
                     yield next(steps)

@@ -1,7 +1,7 @@
 """The open trees of an overlay: live trees of branches, read-only trees of snapshots, temporary trees of running work."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from agentfsd.core.layer_lifecycle import Layers
@@ -96,8 +96,15 @@ class OpenTrees:
         lower, chain = self._state.lowers.of(head) if over is None else over, layer_rows.chain(self.parts.store, head)
         if lower is self.parts.lower:
             return Tree(self.parts, tree_id, head, chain, read_only=read_only)
-        is_own = self._state.lowers.of(head) is lower
+        is_own = self._state.lowers.of(head) is lower and not self._has_rows_beneath_base(chain)
         return Tree(self.parts._replace(lower=lower), tree_id, head, chain, read_only=read_only, on_base=is_own)
+
+    def _has_rows_beneath_base(self, chain: Sequence[int]) -> bool:
+        """Return whether something in a chain was changed over the real directory, before the chain got its base."""
+        store, bases = self.parts.store, layer_rows.bases(self.parts.store)
+        newest = next(number for number in chain if number in bases)
+        beneath = [number for number in chain if number < newest]
+        return newest in layer_rows.mixed_layers(store) or any(not layer_rows.is_empty(store, number) for number in beneath)
 
     def detach(self, tree_id: str, *, carry: bool = False) -> None:
         """Detach the tree of a branch or snapshot whose state was replaced or removed.
@@ -178,7 +185,8 @@ class OpenTrees:
 
         A tree in memory that has rows of that layer does not notice.
         """
-        opened = next((tree for tree in self._state.trees.values() if tree.head == layer), None)
+        lower = self._state.lowers.of(layer)
+        opened = next((tree for tree in self._state.trees.values() if tree.head == layer and tree.lower is lower), None)
         if opened is not None:
             yield opened
         else:

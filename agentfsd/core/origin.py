@@ -246,9 +246,11 @@ def expected(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> 
     row = origin_rows.find(tree.store, directory.id, name, tree.chain) if directory.id else None
     if row is not None:
         return identity_of(row)
-    if inode is not None and inode.lower_path == join(directory.lower_path, name):
-        return inode.lower
-    return NO_LOWER
+    path = join(directory.lower_path, name)
+    if inode is None or (inode.lower_path != path and not inode.linked):
+        return NO_LOWER
+    is_from_here = inode.lower_path == path or now_in_lower(tree, path)[:2] == inode.lower[:2]  # by another hard link of it
+    return inode.lower if is_from_here else NO_LOWER
 
 
 def has_moved(tree: Tree, directory: Inode, name: bytes, inode: Inode | None) -> bool:

@@ -282,7 +282,11 @@ class Branches:
         def also(tx: Transaction) -> None:
             row = self._state.branches[branch_id]
             layer_rows.set_base_layer(self._state.store, branch_id, bottom)
-            layer_rows.put_merge(self._state.store, made.head, seen)  # for later merges with others
+            parents, merges = layer_rows.parents(self._state.store), layer_rows.merges(self._state.store)
+            in_others = self._layers.in_others(branch_id, parents, merges)
+            shared = next((layer for layer in layer_rows.chain(self._state.store, seen) if layer in in_others), seen)
+            for included in {seen, shared}:  # for later merges with others
+                layer_rows.put_merge(self._state.store, made.head, included)
             tx.put(self._state.branches, branch_id, row._replace(base_layer=bottom))
             self._layers.release(tx, row.base_layer)
 
@@ -322,8 +326,9 @@ class Branches:
         """
         row, kept = self._refs.branch(ref), ""
         with self._state.store.transaction() as tx:
-            # A branch without changes of its own may hold the last copy of the state it was made from, unless that is bare.
-            if keep and (even_bare or not self._layers.is_bare(row.head)):
+            # A branch without changes of its own may hold the last copy of the state it was made from, or the last that has its
+            # frozen base, unless that is the bare lower.
+            if keep and (even_bare or not self._layers.is_bare(row.head) or self._state.lowers.name(row.head)):
                 kept = self._undo_log.remember(tx, row, "discard")
             if row.id == self.default_id:
                 base = self._state.lowers.name(row.head)

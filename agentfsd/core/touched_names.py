@@ -11,6 +11,7 @@ from agentfsd.core.tree import Tree
 from agentfsd.metadata.layer_rows import names_in
 from agentfsd.metadata.prefetch import Prefetch
 from agentfsd.metadata.row_store import Store
+from agentfsd.metadata.rows import InodeRow
 
 _STEP = 500  # names in one step on the way up to the root
 
@@ -41,6 +42,11 @@ class TouchedNames:
                 yield
             yield from rows.adding(store, layer)
         yield from self._marking_way_up(store, chain, dirs | rows.inodes.keys(), rows)
+
+    @property
+    def inode_rows(self) -> dict[int, list[InodeRow]]:
+        """The versions of each inode that has a row in one of these layers, once they were read."""
+        return self._rows.inodes
 
     def forget(self) -> None:
         """Drop the prefetched rows. They are out of date once the trees change."""

@@ -4,20 +4,19 @@ not share; touched_names.py knows them.
 A name that the lower got where the new tree had made something itself was never seen there, so it is not reported as deleted.
 """
 
-import itertools
 import stat
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from agentfsd.core import inode_stat, origin
-from agentfsd.core.content_comparison import ComparisonResults, compare, holds_object, run_to_end, same_bytes
+from agentfsd.core.content_comparison import ComparisonResults, compare, holds_object, same_bytes
 from agentfsd.core.inode import Attributes
 from agentfsd.core.inode_attributes import all_xattrs
+from agentfsd.core.named_paths import NamedPaths
 from agentfsd.core.seen_names import Removals
 from agentfsd.core.touched_names import TouchedNames
 from agentfsd.core.tree import Inode, Parts, Tree, join
-from agentfsd.types import PathChange
 
 _LETTERS = (("type", "T"), ("content", "M"), ("mode", "m"), ("owner", "m"), ("xattrs", "x"))
 
@@ -61,7 +60,7 @@ def pairs_in_steps(
         unseen: Receives each path of the lower that *old* shows and *new* lacks without having removed it.
     """
     touched = TouchedNames(old, new)
-    walker = _Walker(touched, ComparisonResults(), times=times, in_steps=True)
+    walker = Walker(touched, ComparisonResults(), times=times, in_steps=True)
     walker.unseen = unseen if unseen is not None else []
     try:
         yield from touched.reading(parts.store)
@@ -76,7 +75,7 @@ def pairs_in_steps(
 
 def pairs_at(old: Tree, new: Tree, paths: Iterable[bytes]) -> Iterator[EntryPair | None]:
     """Yield the pair of each of the *paths* that differs, without those below it; None as pairs_in_steps() does."""
-    walker = _Walker(TouchedNames(old, new), ComparisonResults(), in_steps=True)
+    walker = Walker(TouchedNames(old, new), ComparisonResults(), in_steps=True)
     return walker.settled(walker.at(paths))
 
 
@@ -95,37 +94,8 @@ def pair_at(old: Tree, new: Tree, path: bytes, *, times: bool = False) -> EntryP
         now = new.find(within, name) if within is not None else None
     if was is None or now is None:
         return None if was is now else EntryPair(path, was, now, (), within)
-    differences = _Walker(TouchedNames(old, new), None, times=times).differences(was, now)
+    differences = Walker(TouchedNames(old, new), None, times=times).differences(was, now)
     return EntryPair(path, was, now, differences, within) if differences else None
-
-
-def between(parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | None = None) -> list[PathChange]:
-    """Return the changes that lead from *old* to *new*, sorted by path.
-
-    A moved directory is one change; a name inside it is listed only if it changed too. With *verdicts* no file content is read:
-    two files whose comparison *verdicts* does not know count as different, and are added to ``verdicts.open``.
-    """
-    return run_to_end(_changes(parts, _Walker(TouchedNames(old, new), verdicts)))
-
-
-def between_in_steps(
-    parts: Parts, old: Tree, new: Tree, verdicts: ComparisonResults | None = None
-) -> Generator[tuple[int, int, str], None, list[PathChange]]:
-    """Do the same as between() in steps: yield (done, total, what) where the caller may let other work run.
-
-    The trees must not change meanwhile.
-    """
-    return _changes(parts, _Walker(TouchedNames(old, new), verdicts or ComparisonResults(), in_steps=True))
-
-
-def paths_in_steps(parts: Parts, old: Tree, new: Tree) -> Generator[tuple[int, int, str], None, list[bytes]]:
-    """Return the paths of the changes that between_in_steps() returns, which is less work."""
-    found = list[bytes]()
-    for one in _listed(parts, _Walker(TouchedNames(old, new), ComparisonResults(), in_steps=True)):
-        if one is not None:
-            found.append(one[1].path)
-        yield len(found), 0, "comparing"
-    return found
 
 
 def only_lower_moved(pair: EntryPair) -> bool:
@@ -147,10 +117,17 @@ def only_lower_moved(pair: EntryPair) -> bool:
     return (was.mode, was.uid, was.gid) == (now.mode, now.uid, now.gid) and all_xattrs(old.tree, old) == all_xattrs(new.tree, new)
 
 
-class _Walker:
+class Walker:
+    """Walks through two trees, where their names may differ.
+
+    Attributes:
+        named: The paths that it walks to; it leaves out everything else.
+    """
+
     def __init__(
         self, touched: TouchedNames, verdicts: ComparisonResults | None, *, times: bool = False, in_steps: bool = False
     ) -> None:
+        self.named = NamedPaths()
         self.old, self.new = touched.old, touched.new
         self.touched, self._times, self._verdicts, self._in_steps = touched, times, verdicts, in_steps
         self.unseen: list[bytes] = []
@@ -212,7 +189,7 @@ class _Walker:
 
     def _inside(self, path: bytes, old: Inode, new: Inode | None) -> Iterator[tuple[EntryPair | None, _Directories | None]]:
         """Yield for each name in two directories the pair if it differs, and the two directories to continue in, if any."""
-        for name in sorted(self._names(path, old, new)):
+        for name in self._reached(path, self._names(path, old, new)):
             below, old_entry, new_entry = (
                 join(path, name),
                 inode_stat.look(self.old, old, name),
@@ -224,6 +201,10 @@ class _Walker:
                 yield self._pair(below, old_entry, new_entry, new), (below, old_entry[0], new_entry[0])
             else:
                 yield self._pair(below, old_entry, new_entry, new), None
+
+    def _reached(self, path: bytes, names: Iterable[bytes]) -> list[bytes]:
+        """Return which names of a directory lead to what is named, in their order."""
+        return sorted(names if self.named.is_all else (name for name in names if self.named.leads(join(path, name))))
 
     def _names(self, path: bytes, old: Inode, new: Inode | None) -> set[bytes]:
         """Return the names that may differ."""
@@ -263,7 +244,7 @@ class _Walker:
         if pair.old is not None and pair.old.is_dir:
             yield from self.directory(pair.path, pair.old, None)
         if pair.new is not None and pair.new.is_dir:
-            for name in sorted(self.new.names(pair.new)):
+            for name in self._reached(pair.path, self.new.names(pair.new)):
                 yield EntryPair(join(pair.path, name), None, self.new.lookup(pair.new, name), (), pair.new)
 
     def differences(self, old: Inode | None, new: Inode | None) -> tuple[str, ...]:
@@ -320,7 +301,7 @@ def _same(old: Inode, new: Inode, was: Attributes, now: Attributes, verdicts: Co
     return old.is_dir or was.rdev == now.rdev
 
 
-def _below(walker: _Walker, pair: EntryPair) -> Iterator[EntryPair]:
+def _below(walker: Walker, pair: EntryPair) -> Iterator[EntryPair]:
     under_way = [walker.below(pair)]
     while under_way:
         child = next(under_way[-1], None)
@@ -329,95 +310,3 @@ def _below(walker: _Walker, pair: EntryPair) -> Iterator[EntryPair]:
             continue
         yield child
         under_way.append(walker.below(child))
-
-
-def _changes(parts: Parts, walker: _Walker) -> Generator[tuple[int, int, str], None, list[PathChange]]:
-    changes = list[PathChange]()
-    for step in _listed(parts, walker):
-        if step is not None:
-            changes.append(_change(walker, *step))
-        yield len(changes), 0, "comparing"
-    return sorted(changes, key=lambda change: change.path)
-
-
-def _listed(parts: Parts, walker: _Walker) -> Iterator[tuple[bytes, EntryPair] | None]:
-    """Yield what _with_renames() yields of the two whole trees."""
-    touched = walker.touched
-    try:
-        for _ in touched.reading(parts.store):
-            yield None
-        yield from _with_renames(walker, walker.settled(walker.directory(b"", walker.old.root, walker.new.root, itself=True)))
-    finally:
-        touched.forget()
-
-
-def _with_renames(walker: _Walker, found: Iterable[EntryPair | None]) -> Iterator[tuple[bytes, EntryPair] | None]:
-    """Yield (old path, pair) for each change, and None at each other step. The old path is b"" if nothing was renamed.
-
-    An added or removed directory that was not renamed is opened: the names in it may have been moved from or to anywhere.
-    """
-    came, gone = _Group(list), _Group(list)
-    further: list[Iterable[EntryPair | None]] = [found]
-    while further:
-        stayed = yield from _sorted_out(itertools.chain.from_iterable(further), came, gone)
-        yield from ((b"", pair) for pair in stayed)
-        further = [walker.below(pair) for pair in stayed]
-        for old, new in _matches(came, gone):
-            yield from (pair and (old.path, pair) for pair in walker.moved(old, new))
-            if old.old is not None and new.new is not None and new.new.is_dir:
-                further.append(walker.settled(walker.directory(new.path, old.old, new.new)))
-        for pair in [*_directories(came), *_directories(gone)]:
-            yield b"", pair
-            further.append(walker.below(pair))
-    for group in (came, gone):
-        yield from ((b"", pair) for those in group.values() for pair in those)
-
-
-def _sorted_out(found: Iterable[EntryPair | None], came: _Group, gone: _Group) -> Generator[None, None, list[EntryPair]]:
-    """Collect the added pairs in *came* and the removed ones in *gone*, and return the others."""
-    stayed = []
-    for pair in found:
-        yield
-        if pair is not None and pair.old is None:
-            came[_key(pair.new)].append(pair)
-        elif pair is not None and pair.new is None:
-            gone[_key(pair.old)].append(pair)
-        elif pair is not None:
-            stayed.append(pair)
-    return stayed
-
-
-def _matches(came: _Group, gone: _Group) -> Iterator[tuple[EntryPair, EntryPair]]:
-    """Take the pairs (gone, came) of the same file or directory out of the groups, and yield them."""
-    for key in came.keys() & gone.keys():
-        while came[key] and gone[key]:
-            yield gone[key].pop(0), came[key].pop(0)
-
-
-def _directories(group: _Group) -> list[EntryPair]:
-    """Take the pairs of directories out of *group*, and return them."""
-    return [pair for key in [key for key in group if stat.S_ISDIR(key[1])] for pair in group.pop(key)]
-
-
-def _key(inode: Inode | None) -> _Key:
-    """Return inode number and type: they are the same on both sides if only the name changed."""
-    assert inode is not None
-    return inode.ino, stat.S_IFMT(inode.mode)
-
-
-def _change(walker: _Walker, old_path: bytes, pair: EntryPair) -> PathChange:
-    path, old, new, differences, within, *_ = pair
-    if old_path:
-        status = "R"
-    elif old is None or new is None:
-        status = "A" if old is None else "D"
-    else:
-        status = next(letter for sort, letter in _LETTERS if sort in differences)
-    moved = within is not None and origin.has_moved(walker.new, within, path.rpartition(b"/")[2], new)
-    return PathChange(status, path, _size(walker.old, old), _size(walker.new, new), moved, old_path, differences)
-
-
-def _size(tree: Tree, inode: Inode | None) -> int:
-    if inode is None:
-        return -1
-    return inode_stat.data_stat(inode).st_size if inode.is_file else 0

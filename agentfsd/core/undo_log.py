@@ -100,9 +100,18 @@ class UndoLog:
                 if not self._layers.holds_nothing(branch):
                     self._snapshots.add(tx, branch, None, f"before undo of {row.kind}", author_pid, author, SAFETY)
                 self._layers.replace_head(tx, state.branches[branch.id], snapshot.layer)
+                if row.kind == "rebase":
+                    self._take_old_base(tx, row.branch)
             self._snapshots.forget_undo(tx, row)  # last: until then the entry keeps the layer that the branch was made from
         self._trees.detach(row.branch_id)
         return step
+
+    def _take_old_base(self, tx: Transaction, old: BranchRow) -> None:
+        """Have a branch count as made from the layer that it was made from before its rebase."""
+        state, now = self._state, self._state.branches[old.id]
+        layer_rows.set_base_layer(state.store, old.id, old.base_layer)
+        tx.put(state.branches, old.id, now._replace(base_layer=old.base_layer))
+        self._layers.release(tx, now.base_layer)
 
     def _bring_back(self, tx: Transaction, old: BranchRow, snapshot: SnapshotRow) -> None:
         """Create a discarded branch again, with its old name and id, from the snapshot of its state."""

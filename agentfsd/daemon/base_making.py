@@ -47,11 +47,12 @@ class BaseMaking:
         finally:
             self._wanted.discard(base)
 
-    async def freeze_main(self) -> None:
-        """Put a frozen base beneath main, unless it has one. Refusal as for made()."""
+    async def freeze_main(self, check: Callable[[], None]) -> None:
+        """Put a frozen base beneath main, unless it has one. Refusal as for made(), or by *check*, which is called before."""
         overlay = self._overlay
         if overlay.lowers.name(overlay.refs.branch(overlay.default_id).head):
             return
+        check()
         async with self.made(lambda done, total, what: None) as base:
             overlay.branches.freeze(overlay.default_id, base)
 
@@ -63,6 +64,8 @@ class BaseMaking:
         for base in [record.id for record in self._bases.records() if record.id not in needed]:
             if any(tree.lower is self._overlay.lowers.opened(base) for tree in self._overlay.trees.in_use()):
                 continue
+            self._overlay.store.commit()  # before: after a loss of power rows might name a base that is gone
+            await trio.to_thread.run_sync(self._overlay.store.sync)
             self._overlay.lowers.forget(base)
             try:
                 await trio.to_thread.run_sync(self._bases.remove, base)

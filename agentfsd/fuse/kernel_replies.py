@@ -51,7 +51,7 @@ class KernelReplies:
     def watch(self, parent: DirNode, directory: Inode) -> None:
         """Before a directory's names are read: watch the lower directory, so that the names may be cached for long."""
         path = directory.lower_path
-        if path is None or parent.watched == path or not self.caches(parent.view, directory.tree):
+        if path is None or directory.tree.lower.frozen or parent.watched == path or not self.caches(parent.view, directory.tree):
             return
         if not self._connections.watched(path, self._cache, parent) and directory.id and parent.parent is not None:
             above = directory.parent
@@ -72,7 +72,7 @@ class KernelReplies:
             answer = LookupReply(node.id, self.attributes(inode, attributes), NOW_S, NOW_S if is_dir else self._file_s(inode))
         else:
             parent.names.add(name, is_recorded=not node.lookups)  # a new node's record has this name
-            entry_s = LONG_S if inode.id or parent.watched is not None else LOWER_S
+            entry_s = LONG_S if inode.id or tree.lower.frozen or parent.watched is not None else LOWER_S
             if isinstance(node, DirNode):
                 if not inode.id and node.watched != inode.lower_path:
                     attributes = None  # read before the watch began, so perhaps out of date
@@ -120,7 +120,8 @@ class KernelReplies:
         lower = directory.lower_path
         if lower is not None and directory.tree.joins_lower(directory, name):
             return NOT_THERE  # it shows again once the lower has more in it, of which no watch of the lower's directory tells
-        lasting = lower is None or parent.watched == lower or is_whiteout((directory.entries or {}).get(name))
+        lasting = lower is None or directory.tree.lower.frozen or parent.watched == lower
+        lasting = lasting or is_whiteout((directory.entries or {}).get(name))
         return LookupReply(0, None, LONG_S if lasting else LOWER_S, NOW_S)
 
     def shown(self, node: KernelNode, inode: Inode) -> AttributesReply:
@@ -137,7 +138,7 @@ class KernelReplies:
         return AttributesReply(attributes, attr_s)
 
     def _directory_s(self, node: DirNode, inode: Inode) -> float:
-        if inode.id or inode.lower_path is None:
+        if inode.id or inode.lower_path is None or inode.tree.lower.frozen:
             return LONG_S
         return LONG_S if self._connections.watched(inode.lower_path, self._cache, node) else LOWER_S
 
@@ -145,7 +146,7 @@ class KernelReplies:
         """Return how long the attributes of a file may be cached, whichever name it was reached by."""
         if inode in inode.tree.external_writers or not self._connections.caches_attributes(self._cache, inode):
             return NOW_S  # a process writes the content object itself, or another connection caches it
-        if inode.has_own_data or not (inode.is_file or not inode.id):
+        if inode.has_own_data or inode.tree.lower.frozen or not (inode.is_file or not inode.id):
             return LONG_S
         if inode.linked or inode.lower_path is None:
             return LOWER_S

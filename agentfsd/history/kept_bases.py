@@ -14,6 +14,7 @@ from agentfsd.core.tree import Tree, join
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.history.paths import touches
 from agentfsd.metadata import origin_rows
+from agentfsd.metadata.rows import OriginRow
 from agentfsd.repositories.reading import at
 from agentfsd.types import Lower
 
@@ -80,10 +81,25 @@ def made_from(
 
 def _moved(base: Tree, tree: Tree, wanted: tuple[bytes, ...]) -> dict[bytes, KeptBase]:
     found = dict[bytes, KeptBase]()
-    for path, row in SeenNames(tree).rows().items():
+    for path, row in _rows(tree, wanted).items():
         if not row.base or not touches(wanted, path) or (old := at(base, path)) is None or old.lower == origin.identity_of(row):
             continue
         kept = find(EntryPair(path, old, at(tree, path), ("content",), at(tree, path.rpartition(b"/")[0])))
         if kept is not None:
             found[path] = kept
     return found
+
+
+def _rows(tree: Tree, wanted: tuple[bytes, ...]) -> dict[bytes, OriginRow]:
+    """Return what SeenNames.rows() does, or with *wanted* files only the rows of these."""
+    found = dict[bytes, OriginRow]()
+    for path in wanted:
+        inode, within = at(tree, path), at(tree, path.rpartition(b"/")[0])
+        if inode is not None and inode.is_dir:
+            break
+        row = origin_rows.find(tree.store, within.id, path.rpartition(b"/")[2], tree.chain) if within is not None else None
+        if row is not None:
+            found[path] = row
+    else:
+        return found if wanted else SeenNames(tree).rows()
+    return SeenNames(tree).rows()

@@ -37,16 +37,18 @@ def keep_for_others(overlay: Overlay, branch_id: str, committed: Tree, plan: Pla
     moving = _moving(committed, plan)
     uses = {use for use in overlay.store.uses_of_lower() if going.concern(use)}
     done = {committed.head}
+    frozen = overlay.lowers.frozen_layers()  # a frozen base keeps what it has
     for other in overlay.trees.branch_ids() if uses else ():
-        tree = overlay.trees.of_branch(other)
-        done.add(tree.head)
-        if other != branch_id and tree.lower is overlay.lowers.live:  # a frozen base keeps what it has
+        head = overlay.refs.branch(other).head
+        done.add(head)
+        if other != branch_id and head not in frozen:
+            tree = overlay.trees.of_branch(other)
             yield from _keep(tree, uses, going, moving)
     files = {use for use in uses if not use.is_directory}
-    for layer in sorted({use.layer for use in files} - done, reverse=True):
+    for layer in sorted({use.layer for use in files} - done - frozen, reverse=True):
         if layer in layer_rows.parents(overlay.store):  # else freed since
             with overlay.trees.writable_at(layer) as tree:
-                yield from _keep(tree, files if tree.lower is overlay.lowers.live else set(), going, moving)
+                yield from _keep(tree, files, going, moving)
 
 
 class _Going(NamedTuple):

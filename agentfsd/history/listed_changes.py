@@ -6,8 +6,9 @@ It decides nothing: the caller knows which paths change.
 from collections.abc import Collection, Generator
 from typing import NamedTuple
 
-from agentfsd.core import tree_diff
+from agentfsd.core import tree_changes
 from agentfsd.core.content_comparison import ComparisonResults, NeverSame
+from agentfsd.core.named_paths import NamedPaths
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.repositories.git_internals import GitInternals
 from agentfsd.types import PathChange
@@ -34,7 +35,7 @@ def list_changes(
         touched: The paths that the merge or commit changes.
     """
     verdicts = ComparisonResults() if len(touched) <= _READ_PATHS else NeverSame()
-    found = yield from tree_diff.between_in_steps(parts, old, new, verdicts)
+    found = yield from tree_changes.between_in_steps(parts, old, new, verdicts, named=NamedPaths(touched))
     return parted([change for change in found if change.path in touched or change.old_path in touched], old, new)
 
 

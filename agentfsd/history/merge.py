@@ -60,8 +60,8 @@ def merge(
     for path in list(their_changes) if rules.way == "beside" else fitted.decided:
         our_changes.pop(path, None)
         their_changes.pop(path, None)
-    _part_additions(theirs, their_changes, our_changes, ours)
-    _part_additions(ours, our_changes, their_changes, None)
+    part_additions(theirs, their_changes, our_changes, ours)
+    part_additions(ours, our_changes, their_changes, None)
     merger = PathMerger(rules, our_changes, their_changes, names, fitted.committed)
     merger.outcome.steps += [Step(change.path, change.source, change.content, change.look) for change in fitted.fits]
     merger.add_settled(fitted.settled)
@@ -148,7 +148,7 @@ def _add_unseen(theirs: Tree, changes: dict[bytes, EntryPair], unseen: list[byte
             unseen += [join(path, name) for name in theirs.names(entry)]
 
 
-def _part_additions(
+def part_additions(
     tree: Tree, changes: dict[bytes, EntryPair], others: dict[bytes, EntryPair], other: Tree | None
 ) -> None:  # fmt: skip
     """Treat files that *tree* made before the lower got something at the same path as additions, not changes.

@@ -12,6 +12,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Inode, Tree, join
 from agentfsd.history.kept_directories import Progress, keep_all
+from agentfsd.metadata.rows import BranchRow
 from agentfsd.repositories import reading
 from agentfsd.types import Lower
 
@@ -19,16 +20,20 @@ from agentfsd.types import Lower
 def prepare(overlay: Overlay, refs: Iterable[str], over: Lower) -> Progress:
     """Prepare branches, in steps that yield (done, total, what). A snapshot stays as it is."""
     for ref in refs:
-        tree = overlay.trees.by_id(overlay.refs.find(ref).id)
-        if tree.lower is not over and not tree.read_only:
-            yield from _prepare(overlay, tree, over)
+        row = overlay.refs.find(ref)
+        tree = overlay.trees.by_id(row.id)
+        if tree.lower is not over and isinstance(row, BranchRow):
+            yield from _prepare(overlay, tree, set(overlay.layers.own(row)), over)
 
 
-def _prepare(overlay: Overlay, tree: Tree, over: Lower) -> Progress:
+def _prepare(overlay: Overlay, tree: Tree, own: set[int], over: Lower) -> Progress:
+    """Prepare a branch. *own*: the layers that it does not share with what it was made from; only their changes are its own."""
     uses = sorted(use for use in overlay.store.uses_of_lower() if use.layer in tree.chain)
     for done, number in enumerate(dict.fromkeys(use.id for use in uses)):
         inode = tree.find_stored(number)
-        if inode is not None and not inode.has_own_data and inode.lower_path is not None and _differs(tree, inode, over):
+        if inode is None or inode.has_own_data or inode.lower_path is None or inode.row_layer not in own:
+            continue
+        if _differs(tree, inode, over):
             if inode.is_file:
                 copyup.own_content(inode)
             else:

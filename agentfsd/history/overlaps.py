@@ -4,23 +4,23 @@ A path is compared only after a second branch has touched it, as a merge would d
 and by the same rules. Not told of are git's own files, files that git ignores, and directories that exist in both.
 """
 
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Literal, NamedTuple
 
-from agentfsd.core import inode_stat, tree_diff
+from agentfsd.core import inode_stat, origin, tree_diff
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Tree
 from agentfsd.core.tree_diff import EntryPair
-from agentfsd.history.merge_records import Rules
-from agentfsd.history.path_merger import PathMerger
+from agentfsd.history.overlap_decision import decide, is_directory
 from agentfsd.history.touched_paths import Progress, TouchedPaths
 from agentfsd.repositories import ignored_files
 from agentfsd.repositories.gathering import workplace
 from agentfsd.repositories.reading import at
 
 _ALL_PAIRS = 4  # of so many branches every two are compared; of more, each with the first and with the one before it
-_LOOK_AGAIN = 200  # overlaps without a conflict whose files are looked at again, because a write to them touches no row
+_LOOK_AGAIN = 200  # overlaps whose files are looked at again at once, because a write to them, or to the lower's, touches no row
+_MOST_MOVES = 100  # files that a branch has added or removed: to find renames among more takes too long
 
 
 class Overlap(NamedTuple):
@@ -60,6 +60,7 @@ class Overlaps:
         self._above: dict[bytes, set[str]] = {}  # those that have touched something below it
         self._ignored: dict[bytes, bool] = {}
         self._seen: dict[bytes, tuple[object, ...]] = {}  # the files of an overlap, as they were compared
+        self._waiting: list[bytes] = []  # overlaps to look at again, before all others are
         self.found: dict[bytes, Overlap] = {}
 
     @property
@@ -85,8 +86,9 @@ class Overlaps:
         return (yield from self._compare(again, touched))
 
     def look_again(self) -> Generator[Progress, None, list[News]]:
-        """Compare again the overlaps without a conflict whose files are not as they were. Return what is new."""
-        some = [path for path, overlap in self.found.items() if not overlap.between][:_LOOK_AGAIN]
+        """Compare again the overlaps whose files are not as they were: some of them, others the next time. Return what is new."""
+        self._waiting = self._waiting or list(self.found)
+        some, self._waiting = [path for path in self._waiting[:_LOOK_AGAIN] if path in self.found], self._waiting[_LOOK_AGAIN:]
         moved = {path for path in some if self._look(path, self.found[path].branches) != self._seen.get(path)}
         return (yield from self._compare(moved, {}))
 
@@ -120,10 +122,12 @@ class Overlaps:
     def _enter(self, branch_id: str, paths: Iterable[bytes]) -> set[bytes]:
         """Enter touched paths. Return those that other branches have touched."""
         again, removed = set[bytes](), self._touched.removed.get(branch_id, set())
+        has_new = False
         for path in paths:
             if _is_in_git(path):
                 continue
             holders = self._holders.setdefault(path, set())
+            has_new = has_new or branch_id not in holders
             holders.add(branch_id)
             if len(holders) > 1:
                 again.add(path)
@@ -135,6 +139,8 @@ class Overlaps:
                 if self._holders.get(above, set()) - {branch_id}:
                     again.add(above)
                 above = above.rpartition(b"/")[0]
+        if has_new:  # it may be the new name of a file that is missing elsewhere
+            again |= {path for path, one in self.found.items() if one.kind == "modify/delete" and branch_id in one.between}
         return again
 
     # -- comparing
@@ -142,7 +148,7 @@ class Overlaps:
     def _compare(self, paths: set[bytes], touched: dict[str, set[bytes]]) -> Generator[Progress, None, list[News]]:
         yield from self._find_ignored([path for path in paths if path not in self._ignored])
         news = list[News]()
-        with _Comparison(self._overlay) as comparison:
+        with _Comparison(self._overlay, self._touched.of) as comparison:
             for done, path in enumerate(sorted(paths)):
                 known = self.found.get(path)
                 candidates = self._holders.get(path, set()) | self._above.get(path, set())
@@ -166,8 +172,8 @@ class Overlaps:
         self._ignored |= {path: path in ignored for path in paths}
 
     def _look(self, path: bytes, branches: Iterable[str]) -> tuple[object, ...]:
-        """Return what tells whether files of an overlap have been written."""
-        seen = list[object]()
+        """Return what tells whether files of an overlap, or the lower's, have been written."""
+        seen: list[object] = [origin.now_in_lower(self._overlay.trees.of_branch(self._overlay.default_id), path)]
         for branch_id in branches:
             inode = at(self._overlay.trees.of_branch(branch_id), path) if self._overlay.refs.exists(branch_id) else None
             if inode is not None and inode.is_file:
@@ -179,11 +185,12 @@ class Overlaps:
 class _Comparison(ExitStack):
     """Compares paths of branches with the states that they have in common, which stay open until the end of the block."""
 
-    def __init__(self, overlay: Overlay) -> None:
+    def __init__(self, overlay: Overlay, touched: Mapping[str, Collection[bytes]]) -> None:
         super().__init__()
-        self._overlay = overlay
+        self._overlay, self._touched = overlay, touched
         self._bases: dict[tuple[int, int], int] = {}
         self._trees: dict[int, Tree] = {}
+        self._moves: dict[tuple[int, str], dict[bytes, EntryPair] | None] = {}
 
     def of(self, path: bytes, candidates: Iterable[str]) -> Overlap | None:
         """Return the overlap of a path among some branches; None if less than two of them have changed it. One atomic step."""
@@ -193,12 +200,38 @@ class _Comparison(ExitStack):
         for one, other in _pairs(branches):
             base = self._base(one, other)
             ours, theirs = (self._change(changes, base, branch_id, path) for branch_id in (one, other))
-            if ours is None or theirs is None or (_is_directory(ours) and _is_directory(theirs)):
+            if ours is None or theirs is None or (is_directory(ours) and is_directory(theirs)):
                 continue
             sharing |= {one, other}
-            if not kind and (kind := _decide(path, ours, theirs)):
+            if not kind and (kind := self._decide(path, base, (one, other), (ours, theirs))):
                 between = one, other
         return Overlap(tuple(sorted(sharing)), between, kind) if sharing else None
+
+    def _decide(self, path: bytes, base: int, sides: tuple[str, str], changes: tuple[EntryPair, EntryPair]) -> str:
+        """Return the kind of conflict that merging two changes of a path would be; "" for none, or if that was not compared."""
+        moves: list[dict[bytes, EntryPair]] = [{}, {}]
+        for number, branch_id in enumerate(sides):
+            if changes[number].new is None and changes[1 - number].new is not None:
+                found = self._possible_moves(base, branch_id)
+                if found is None:
+                    return ""
+                moves[number] = found
+        trees = self._overlay.trees.of_branch(sides[0]), self._overlay.trees.of_branch(sides[1])
+        return decide(path, changes, trees, (moves[0], moves[1]))
+
+    def _possible_moves(self, base: int, branch_id: str) -> dict[bytes, EntryPair] | None:
+        """Return the files that a branch has added or removed, if some may be others under a new name; None if they are many."""
+        place = base, branch_id
+        if place not in self._moves:
+            old, new = self._trees[base], self._overlay.trees.of_branch(branch_id)
+            paths = sorted(self._touched.get(branch_id, ()))
+            found = dict[bytes, EntryPair]()
+            for pair in tree_diff.pairs_at(old, new, paths):
+                if pair is not None and (pair.old is None) != (pair.new is None):
+                    found[pair.path] = pair
+            has_new = any(pair.new is not None and pair.new.is_file for pair in found.values())
+            self._moves[place] = {} if not has_new else found if len(found) <= _MOST_MOVES else None
+        return self._moves[place]
 
     def _base(self, one: str, other: str) -> int:
         """Return the layer that two branches have in common, as a merge finds it."""
@@ -234,19 +267,6 @@ def _change(base: Tree, tree: Tree, path: bytes) -> EntryPair | None:
         return pair
     here = at(tree, path)
     return EntryPair(path, at(base, path), here, ()) if here is not None and here.is_dir else None
-
-
-def _decide(path: bytes, ours: EntryPair, theirs: EntryPair) -> str:
-    """Return the kind of conflict that merging two changes of a path would be; "" if it would be none."""
-    if (ours.new is None and _is_directory(theirs)) or (theirs.new is None and _is_directory(ours)):
-        return "modify/delete"
-    merger = PathMerger(Rules(), {path: ours}, {path: theirs}, ("ours", "theirs"))
-    merger.decide(path)
-    return merger.outcome.conflicts[0].kind if merger.outcome.conflicts else ""
-
-
-def _is_directory(pair: EntryPair) -> bool:
-    return pair.new is not None and pair.new.is_dir and (pair.old is None or pair.old.is_dir)
 
 
 def _is_in_git(path: bytes) -> bool:

@@ -10,7 +10,7 @@ from agentfsd.core.overlay import Overlay
 from agentfsd.core.tree import Parts, Tree
 from agentfsd.core.tree_diff import EntryPair
 from agentfsd.domain_errors import Refusal
-from agentfsd.history import other_lower
+from agentfsd.history import committed_since, other_lower
 from agentfsd.history.applying import Author, apply, refresh_indexes, until_taken
 from agentfsd.history.known_lower import KnownLower
 from agentfsd.history.listed_changes import list_changes
@@ -59,6 +59,7 @@ def rebase(
     Raises:
         Refusal: ``target-moves`` if the branch changes too fast.
     """
+    check(overlay, ref)  # again: the base was made meanwhile
     branch, rules = overlay.refs.branch(ref), Rules(_AS_MERGED[side], markers=markers)
     return (
         yield from until_taken(
@@ -79,6 +80,8 @@ def _attempt(
             bottom = frozen_layers.add(overlay.trees, overlay.lowers.beneath(overlay.refs.branch(branch_id).base_layer), base)
         ours = held.enter_context(overlay.trees.scratch(held.enter_context(overlay.trees.pinned(bottom, read_only=True))))
         yield from other_lower.take_what_went(ours, before)
+        before = held.enter_context(overlay.trees.scratch(before))
+        yield from committed_since.add(before, theirs, ours)
         workshops, source = held.enter_context(Workshops(parts)), SourceChanges(parts, before, theirs)
         outcome = yield from merge(workshops, parts, _BaseChanges(parts, before, ours, theirs), source, rules, (), (BASE, name))
         if conflicts := outcome.conflicts or objects(ours, theirs, outcome.paths):

@@ -154,8 +154,23 @@ def _know_anew(tx: Transaction, tree: Tree, live: Lower, entry: Same) -> None:
     directory = _at(tree, parent)
     if entry.path and directory is not None and directory.id and directory.is_dir:
         hides = is_whiteout(tree.entries(directory).get(name))
-        if not (hides and tree.shows_lower(directory, name)):  # git's directory of objects came back: a new record would hide it
+        if tree.lower is not live and entry.source not in (None, entry.path) and not _has_moved_alike(tree, live, entry.path):
+            origin.doubt(directory, name)  # the base keeps what others have changed in what the commit has moved
+        elif not (hides and tree.shows_lower(directory, name)):  # git's directory of objects came back: a record would hide it
             origin.renew(tx, directory, name, entry.path, live)
+
+
+def _has_moved_alike(tree: Tree, live: Lower, path: bytes) -> bool:
+    """Return whether a branch with a frozen base shows at a path what a commit has moved there in the real directory."""
+    inode = _at(tree, path)
+    try:
+        there = live.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return inode is None
+    if inode is None or stat.S_IFMT(inode.mode) != stat.S_IFMT(there.st_mode):
+        return False
+    here = inode_stat.attributes(inode)
+    return not inode.is_file or (here.size, here.mtime_ns) == (there.st_size, there.st_mtime_ns)
 
 
 def _at(tree: Tree, path: bytes) -> Inode | None:

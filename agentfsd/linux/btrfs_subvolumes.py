@@ -13,6 +13,7 @@ _NO_SUBVOLUME = (errno.ENOENT, errno.ENOTDIR)
 _SUBVOL_CREATE = 0x5000940E
 _SNAP_DESTROY = 0x5000940F
 _SNAP_CREATE_V2 = 0x50009417
+_SUBVOL_SETFLAGS = 0x4008941A
 _GET_SUBVOL_ROOTREF = 0xD000943D  # Linux 4.18
 _RDONLY = 2
 _NAMED = struct.Struct("=q4088s")  # struct btrfs_ioctl_vol_args: descriptor, name
@@ -69,14 +70,23 @@ def delete(fd: int, name: bytes) -> None:
 def delete_if_any(fd: int, name: bytes) -> None:
     """Do so if *name* is a subvolume. OSError as delete() has it."""
     try:
-        found = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+        found = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
     except OSError as exc:
         if exc.errno in _NO_SUBVOLUME:
             return
         raise
     try:
-        is_one = is_root(found)
+        if is_root(found):
+            _delete_readonly(fd, name, found)
     finally:
         os.close(found)
-    if is_one:
+
+
+def _delete_readonly(fd: int, name: bytes, subvolume: int) -> None:
+    try:
+        delete(fd, name)
+    except OSError as exc:
+        if exc.errno != errno.EROFS:
+            raise
+        fcntl.ioctl(subvolume, _SUBVOL_SETFLAGS, bytes(8))  # only root may delete one that is read-only
         delete(fd, name)

@@ -56,21 +56,20 @@ class FrozenBases:
     """The bases in one directory. Only one process may use it, which the lock of the state directory ensures."""
 
     def __init__(self, directory: str, lower: HostLower) -> None:
-        """Make the directory if it is missing, and remove what a killed process has left half made.
+        """Remove what a killed process has left half made. The directory need not exist.
 
         Raises:
             OSError: that is impossible.
         """
         self._directory, self._lower = os.path.abspath(directory), lower
-        os.makedirs(self._directory, 0o700, exist_ok=True)
-        for name in os.listdir(self._directory):
+        for name in self._names():
             if not os.path.lexists(os.path.join(self._directory, name, RECORD)):
                 _remove(os.path.join(self._directory, name))
 
     def records(self) -> list[BaseRecord]:
         """Return the records of all bases, oldest first. One that cannot be read is left out: open() says why."""
         found = []
-        for name in os.listdir(self._directory):
+        for name in self._names():
             with contextlib.suppress(OSError):
                 found.append(self._record(name))
         return sorted(found, key=lambda record: (record.made_ns, record.id))
@@ -114,6 +113,7 @@ class FrozenBases:
             OSError: it failed.
         """
         path = self._path(base_id)
+        os.makedirs(self._directory, 0o700, exist_ok=True)
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
@@ -129,6 +129,12 @@ class FrozenBases:
         return record
 
     # -- one base
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self._directory)
+        except FileNotFoundError:
+            return []
 
     def _path(self, base_id: str, *inside: str) -> str:
         if not base_id or base_id.startswith(".") or "/" in base_id or "\0" in base_id:

@@ -9,7 +9,8 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -17,6 +18,8 @@ from agentfsd.domain_errors import DamagedContent
 
 _ENDING = struct.Struct("<QQI8s")  # where the table begins, its length in bytes, its CRC-32, the mark
 _MARK = b"agfsbas1"
+_LONG_BYTES = 64 << 10  # a longer listing is stored in parts, so that one look-up does not read all of it
+_PART_NAMES = 256
 _SECOND_NS = 1_000_000_000
 _SHOWN_TYPES = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
@@ -95,7 +98,8 @@ def unpacked(blob: bytes) -> Listing:
 
 class _Table(msgspec.Struct, array_like=True):
     root: FrozenEntry
-    places: dict[bytes, tuple[int, int]]  # path of a directory -> offset and length of its listing, in bytes
+    places: dict[bytes, list[tuple[int, int]]]  # path of a directory -> offset and length of each part of its listing, in bytes
+    firsts: dict[bytes, list[bytes]]  # path of a directory with several parts -> the first name of each
     unlistable: dict[bytes, int]  # path of a directory -> errno
 
 
@@ -108,13 +112,29 @@ def write(path: str, root: FrozenEntry, listings: Mapping[bytes, bytes], unlista
         listings: the packed listings by the directories' paths.
         unlistable: the errno of each directory that could not be listed.
     """
-    places = {}
+    table = _Table(root, {}, {}, dict(unlistable))
     with open(path, "xb") as file:
         for directory, blob in listings.items():
-            places[directory] = (file.tell(), len(blob))
-            file.write(blob)
-        start, table = file.tell(), _encode(_Table(root, places, dict(unlistable)))
-        file.write(table + _ENDING.pack(start, len(table), zlib.crc32(table), _MARK))
+            places, firsts = [], []
+            for first, part in _parts(blob):
+                places.append((file.tell(), len(part)))
+                firsts.append(first)
+                file.write(part)
+            table.places[directory] = places
+            if len(firsts) > 1:
+                table.firsts[directory] = firsts
+        start, encoded = file.tell(), _encode(table)
+        file.write(encoded + _ENDING.pack(start, len(encoded), zlib.crc32(encoded), _MARK))
+
+
+def _parts(blob: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the listing, or if it is long, parts of it by name, each with its first name."""
+    if len(blob) <= _LONG_BYTES:
+        yield b"", blob
+        return
+    entries = sorted(unpacked(blob).items())
+    for start in range(0, len(entries), _PART_NAMES):
+        yield entries[start][0], packed(dict(entries[start : start + _PART_NAMES]))
 
 
 class FrozenIndex:
@@ -132,7 +152,8 @@ class FrozenIndex:
             table = self._table()
         except (OSError, struct.error, msgspec.DecodeError) as exc:
             raise DamagedContent(f"the index {path} of a frozen base is damaged: {exc}") from exc
-        self.root, self._places, self.unlistable = table.root, table.places, table.unlistable
+        self.root, self.unlistable = table.root, table.unlistable
+        self._places, self._firsts = table.places, table.firsts
 
     def _table(self) -> _Table:
         end = os.fstat(self._fd).st_size
@@ -145,10 +166,6 @@ class FrozenIndex:
     def __contains__(self, directory: bytes) -> bool:
         return directory in self._places and directory not in self.unlistable
 
-    def directories(self) -> list[bytes]:
-        """Return the paths of all directories whose names are known."""
-        return list(self._places)
-
     def listing(self, directory: bytes) -> Listing:
         """Return the entries of a directory.
 
@@ -156,7 +173,19 @@ class FrozenIndex:
             KeyError: there was no such directory.
             DamagedContent: the index is damaged.
         """
-        offset, length = self._places[directory]
+        found: Listing = {}
+        for number in range(len(self._places[directory])):
+            found.update(self.part(directory, number))
+        return found
+
+    def part_of(self, directory: bytes, name: bytes) -> int:
+        """Return the number of the part of a listing in which *name* is, if it is there."""
+        firsts = self._firsts.get(directory)
+        return max(0, bisect_right(firsts, name) - 1) if firsts is not None else 0
+
+    def part(self, directory: bytes, number: int) -> Listing:
+        """Return the entries in one part of a listing. Raises as listing() does."""
+        offset, length = self._places[directory][number]
         try:
             return unpacked(os.pread(self._fd, length, offset))
         except (OSError, msgspec.DecodeError) as exc:

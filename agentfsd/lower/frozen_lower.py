@@ -1,6 +1,7 @@
 """A lower as it was at one moment: a clone of its files, and what stat(2) showed of the originals."""
 
 import errno
+import itertools
 import os
 import stat
 from collections import OrderedDict
@@ -13,7 +14,7 @@ from agentfsd.lower.host_lower import HostLower
 from agentfsd.types import LowerEntry
 
 NAME_MAX = 255  # bytes
-_CACHED_ENTRIES = 4096  # at most that many, or one directory
+_CACHED_ENTRIES = 4096  # about as many are kept in memory
 
 
 class FrozenLower(HostLower):
@@ -73,8 +74,8 @@ class FrozenLower(HostLower):
         return os.stat_result((*shown[:2], self._device, *shown[3:]), others)
 
 
-class _Directory:
-    """A directory whose entries are in memory, and the stat results that were asked for."""
+class _Part:
+    """Entries of a directory, all or a part, and the stat results that were asked for."""
 
     __slots__ = ("entries", "stats")
 
@@ -89,8 +90,8 @@ class IndexedLower(FrozenLower):
     def __init__(self, clone: str, index: FrozenIndex, original: HostLower) -> None:
         super().__init__(clone, original)
         self._index = index
-        self._listings: OrderedDict[bytes, _Directory] = OrderedDict()  # least recently used first
-        self._listed_entries = 0
+        self._parts: OrderedDict[tuple[bytes, int], _Part] = OrderedDict()  # least recently used first
+        self._kept_entries = 0
         self._root_status = index.root.status(self._device)
 
     def close(self) -> None:
@@ -101,11 +102,11 @@ class IndexedLower(FrozenLower):
         if not path:
             return self._root_status
         parent, name = _split(path)
-        directory = self._listing(parent)
-        status = directory.stats.get(name)
+        part = self._part(parent, name)
+        status = part.stats.get(name)
         if status is None:
-            status = _entry_in(directory, name).status(self._device)
-            directory.stats[name] = status
+            status = _entry_in(part, name).status(self._device)
+            part.stats[name] = status
         return status
 
     def stat_open(self, path: bytes, fd: int) -> os.stat_result:
@@ -123,7 +124,9 @@ class IndexedLower(FrozenLower):
             raise self._lost(path, exc) from exc
 
     def readdir(self, path: bytes) -> list[LowerEntry]:
-        entries = self._listing(path).entries
+        if path not in self._index:
+            raise self._no_listing(path)
+        entries = self._index.listing(path)
         return [LowerEntry(name, entry.listed_type, entry.listed_ino) for name, entry in entries.items()]
 
     def readlink(self, path: bytes) -> bytes:
@@ -149,39 +152,43 @@ class IndexedLower(FrozenLower):
         if not path:
             return self._index.root
         parent, name = _split(path)
-        return _entry_in(self._listing(parent), name)
+        return _entry_in(self._part(parent, name), name)
 
-    def _listing(self, path: bytes) -> _Directory:
+    def _part(self, directory: bytes, name: bytes) -> _Part:
+        """Return the part of a directory in which *name* is, if it is there."""
+        key = directory, self._index.part_of(directory, name)
         with self._lock:
-            known = self._listings.get(path)
+            known = self._parts.get(key)
             if known is not None:
-                self._listings.move_to_end(path)
+                self._parts.move_to_end(key)
                 return known
-        if path not in self._index:
-            raise self._no_listing(path)
-        made = _Directory(self._index.listing(path))
+        if directory not in self._index:
+            raise self._no_listing(directory)
+        made = _Part(self._index.part(*key))
         with self._lock:
-            self._keep(path, made)
+            self._keep(key, made)
         return made
 
-    def _keep(self, path: bytes, made: _Directory) -> None:
-        if path in self._listings:  # another thread was faster
+    def _keep(self, key: tuple[bytes, int], made: _Part) -> None:
+        if key in self._parts:  # another thread was faster
             return
-        self._listings[path] = made
-        self._listed_entries += len(made.entries)
-        while self._listed_entries > _CACHED_ENTRIES and len(self._listings) > 1:
-            _, dropped = self._listings.popitem(last=False)
-            self._listed_entries -= len(dropped.entries)
+        self._parts[key] = made
+        self._kept_entries += len(made.entries)
+        while self._kept_entries > _CACHED_ENTRIES and len(self._parts) > 1:
+            _, dropped = self._parts.popitem(last=False)
+            self._kept_entries -= len(dropped.entries)
 
     def _no_listing(self, path: bytes) -> OSError:
-        """Return the error of a path to a directory that has no listing."""
+        """Return the error of a path to a directory that has no listing. It may be deeper than Python's stack."""
+        on_the_way = itertools.chain((b"",), itertools.accumulate(path.split(b"/"), lambda above, name: above + b"/" + name))
+        above = next(at for at in on_the_way if at not in self._index)
         try:
-            entry = self._entry(path)
+            entry = self._entry(above)
         except OSError as exc:
             return exc
         if not stat.S_ISDIR(entry.mode):
             return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        number = self._index.unlistable.get(path, errno.EIO)
+        number = self._index.unlistable.get(above, errno.EIO)
         return OSError(number, os.strerror(number))
 
     def _lost(self, path: bytes, exc: OSError) -> OSError:
@@ -197,8 +204,8 @@ def _split(path: bytes) -> tuple[bytes, bytes]:
     return parent, name
 
 
-def _entry_in(directory: _Directory, name: bytes) -> FrozenEntry:
-    entry = directory.entries.get(name)
+def _entry_in(part: _Part, name: bytes) -> FrozenEntry:
+    entry = part.entries.get(name)
     if entry is None:
         raise _absent(name)
     if entry.failed:

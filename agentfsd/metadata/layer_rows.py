@@ -25,7 +25,12 @@ def new_layer(store: Store, parent: int, base: str = "") -> int:
 
 def bases(store: Store) -> dict[int, str]:
     """Return the frozen base of each live layer that has one of its own."""
-    return dict(store.db.execute("SELECT id, base FROM layer WHERE base != '' AND dead = 0"))
+    return dict(store.db.execute("SELECT id, rtrim(base, '*') FROM layer WHERE base != '' AND dead = 0"))
+
+
+def mixed_layers(store: Store) -> set[int]:
+    """Return the layers with a frozen base that have rows, too, which were made before they had it."""
+    return {row[0] for row in store.db.execute("SELECT id FROM layer WHERE base LIKE '%*'")}
 
 
 def has_base(store: Store, layer: int) -> bool:
@@ -264,6 +269,8 @@ def merge_down(store: Store, layer: int, child: int) -> list[int]:
             (child, layer),
         )
     ]
+    if not is_empty(store, layer):
+        db.execute("UPDATE layer SET base = rtrim(base, '*') || '*' WHERE id = ? AND base != ''", (child,))
     for table in ("dentry", "inode", "origin"):
         db.execute(f"UPDATE OR IGNORE {table} SET layer = ? WHERE layer = ?", (child, layer))
         db.execute(f"DELETE FROM {table} WHERE layer = ?", (layer,))

@@ -37,7 +37,8 @@ CREATE TABLE layer (
     id      INTEGER PRIMARY KEY,
     parent  INTEGER NOT NULL,       -- 0: the bare lower
     dead    INTEGER NOT NULL DEFAULT 0, -- 1: nothing refers to it; its rows and objects are being removed
-    base    TEXT NOT NULL DEFAULT ''    -- the frozen base that is beneath this layer and all above it; '' for the parent's
+    base    TEXT NOT NULL DEFAULT ''    -- the frozen base that is beneath this layer and all above it; '' for the parent's;
+                                        -- with * at its end if a layer without it was merged into this one
 );
 CREATE INDEX layer_parent ON layer (parent);
 

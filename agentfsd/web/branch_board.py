@@ -13,7 +13,7 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfsd.web.display_text import command_line, in_repository, visible
 
-_GLANCE_S = 0.05  # of the daemon's requests: only the branches that it reports beside them are wanted
+_PATIENCE_S = 0.1  # with comparisons under way: the page follows what they find
 _SIGNALLED = 128
 _SLACK_NS = 2_000_000_000  # what a command wrote may be counted as changed a little after its end
 _NAMED_COMMANDS = 4
@@ -49,17 +49,15 @@ class BranchOnBoard:
         branch: What the daemon says of it.
         since: The state to compare it with, "" for the real directory.
         workers: The commands of the processes in it; "" for none.
-        last_path: What was changed last, "" if that is not known.
         run: The command that was run last; None for none.
         shared: The other branches that changed the same paths, those with the most conflicts first.
         git: What was done with git, a sentence for each repository.
-        is_partial: What takes time is left out: changes, the last file, the other branches.
+        is_partial: What takes time is left out: changes, the other branches.
     """
 
     branch: wire.Branch
     since: str
     workers: str
-    last_path: str
     run: LastRun | None
     shared: list[SharedWith]
     git: list[str]
@@ -71,21 +69,18 @@ def board(client: ControlClient, *, quickly: bool = False) -> list[BranchOnBoard
 
     *quickly*: leave out what may take seconds after the daemon has started. A branch that is the only one is described in full.
     """
-    branches = client.list_branches(count=False)
-    is_partial = quickly and len(branches) > 1
-    activity = {} if is_partial else {agent.branch: agent for agent in client.top(_GLANCE_S).agents}
-    if not is_partial:
-        branches = client.list_branches()
+    is_partial = quickly and len(client.list_branches(count=False)) > 1
+    shared = _shared(() if is_partial else client.overlaps(patience_s=_PATIENCE_S).overlaps)
+    branches = client.list_branches(count=not is_partial)
     refs = {branch.name for branch in branches} | {snapshot.name for snapshot in client.list_snapshots()}
     workers = defaultdict[str, Counter[str]](Counter)
     for binding in client.bindings():
         workers[binding.branch][binding.command] += 1
     runs = {run.branch_id: run for run in client.list_runs(last_only=True)}
-    shared = _shared(client.overlaps().overlaps if not is_partial and any(branch.overlaps for branch in branches) else ())
     rows = [
         BranchOnBoard(
             branch, branch.base if branch.base in refs else "", _workers(branch, workers[branch.name]),
-            activity[branch.name].last_path if branch.name in activity else "", last_run(runs.get(branch.id), branch),
+            last_run(runs.get(branch.id), branch),
             shared.get(branch.name, []), [in_repository(one.path_bytes, one.sentence) for one in branch.repositories],
             is_partial,
         )
@@ -95,10 +90,13 @@ def board(client: ControlClient, *, quickly: bool = False) -> list[BranchOnBoard
 
 
 def pulse(client: ControlClient) -> str:
-    """Return another text as soon as other processes work in branches, or another run has ended: no event tells of either."""
+    """Return another text as soon as other processes work in branches, another run has ended, or other overlaps are known: no
+    event tells of the first two, nor of overlaps that were there when the daemon started.
+    """
     bound = sorted((binding.branch, binding.pid) for binding in client.bindings())
     ended = tuple(run.id for run in client.list_runs(last_only=True))
-    return f"{hash((tuple(bound), ended)):x}"
+    shared = tuple((branch.name, branch.overlaps, branch.conflicts) for branch in client.list_branches(count=False))
+    return f"{hash((tuple(bound), ended, shared)):x}"
 
 
 def _rank(row: BranchOnBoard) -> tuple[bool, bool, int]:

@@ -30,9 +30,12 @@ class DaemonOperations(
         return ask(wire.Status(), wire.StatusReply)
 
     @operation
-    def overlaps(self) -> Question[wire.OverlapsReply]:
-        """Return which paths several branches have changed, and where merging them would conflict."""
-        return ask(wire.OverlapsList(), wire.OverlapsReply)
+    def overlaps(self, *, patience_s: float = 0.5) -> Question[wire.OverlapsReply]:
+        """Return which paths several branches have changed, and where merging them would conflict.
+
+        The daemon waits at most *patience_s* seconds for what it still compares; ``complete`` says whether that was enough.
+        """
+        return ask(wire.OverlapsList(patience_s=patience_s), wire.OverlapsReply)
 
     @operation
     def capabilities(self) -> Question[dict[str, str]]:

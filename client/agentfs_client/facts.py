@@ -55,6 +55,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     both are 0 for bound processes. ``merging`` names the sources of a merge that left conflicts in it and is not finished, and
     ``undecided`` is the number of these conflicts that are not settled. ``notes`` is the number of its open notes. ``frozen_ns``
     is the time of the real directory's state that its unmodified files are from; 0 if they follow the real directory.
+    ``last_path`` is what was changed last in it, escaped for people; "" if that is not known, or of a single branch.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     undecided: int = 0
     notes: int = 0
     frozen_ns: int = 0
+    last_path: str = ""
 
 
 class PathOverlap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,7 +19,9 @@ class Status(Request, frozen=True, kw_only=True, tag="status"):
 
 
 class OverlapsList(Request, frozen=True, kw_only=True, tag="overlaps"):
-    """Ask which paths several branches have changed."""
+    """Ask which paths several branches have changed. What is being compared is waited for at most ``patience_s`` seconds."""
+
+    patience_s: float = 0.5
 
 
 class Capabilities(Request, frozen=True, kw_only=True, tag="capabilities"):

@@ -175,6 +175,7 @@ export interface BindingsReply {
  * both are 0 for bound processes. `merging` names the sources of a merge that left conflicts in it and is not finished, and
  * `undecided` is the number of these conflicts that are not settled. `notes` is the number of its open notes. `frozen_ns`
  * is the time of the real directory's state that its unmodified files are from; 0 if they follow the real directory.
+ * `last_path` is what was changed last in it, escaped for people; "" if that is not known, or of a single branch.
  */
 export interface Branch {
   name: string;
@@ -197,6 +198,7 @@ export interface Branch {
   undecided: number;
   notes: number;
   frozen_ns: number;
+  last_path: string;
 }
 
 /**
@@ -994,10 +996,11 @@ export interface OperationLoad {
   longest_ns: number;
 }
 
-/** Ask which paths several branches have changed. */
+/** Ask which paths several branches have changed. What is being compared is waited for at most `patience_s` seconds. */
 export interface OverlapsList {
   op: "overlaps";
   version?: number;
+  patience_s?: number;
 }
 
 /** The paths that several branches have changed, in order. `complete` is false if some changes are yet to be compared. */

@@ -40,3 +40,15 @@ def test_a_rule_keeps_what_another_base_has(project: Mounted) -> None:
     refused = project.run("fix", *AGENTFSD, "restore", "before", check=False)
     assert "a rule keeps you from changing 'other'" in refused.stderr
     assert project.sh("fix", "cat other") == "changed\n"
+
+
+def test_a_deep_tree_that_the_base_does_not_have_is_committed(project: Mounted) -> None:
+    project.cli("branch create", "fix", "--frozen")
+    deep = "/".join(["d"] * 360)
+    project.sh("fix", f"mkdir -p {deep}; echo 1 > {deep}/file")
+    project.cli("commit", "fix")
+    assert (project.lower / deep / "file").read_text() == "1\n"
+    project.sh("fix", f"echo 2 > {deep}/file")
+    project.cli("commit", "fix")
+    assert (project.lower / deep / "file").read_text() == "2\n"
+    assert project.json("diff", "fix")["changes"] == []

@@ -8,7 +8,7 @@ import pytest
 
 from agentfsd.control import change_counts
 from agentfsd.control.change_counts import Budget, ChangeCount, ChangeCounts
-from agentfsd.core import data, tree_diff
+from agentfsd.core import data, tree_changes
 from agentfsd.core.content_comparison import run_to_end
 from tests.overlays import Opened
 from tests.repositories.agents import git, start
@@ -58,7 +58,7 @@ def test_a_count_is_kept_until_it_may_differ(opened: Opened, counts: ChangeCount
     opened.write("two", b"new", "work")
     with monkeypatch.context() as patched:
         assert count(counts, opened, "work").changed == 2
-        patched.setattr(tree_diff, "paths_in_steps", never)
+        patched.setattr(tree_changes, "paths_in_steps", never)
         assert count(counts, opened, "work").changed == 2
         (lower / "elsewhere").write_text("x")
         assert count(counts, opened, "work").changed == 2
@@ -73,8 +73,8 @@ def test_a_count_is_kept_until_it_may_differ(opened: Opened, counts: ChangeCount
 def test_a_count_soon_after_a_write_is_not_kept(opened: Opened, counts: ChangeCounts, monkeypatch: pytest.MonkeyPatch) -> None:
     opened.write("one", b"new")
     asked = []
-    real = tree_diff.paths_in_steps
-    monkeypatch.setattr(tree_diff, "paths_in_steps", lambda *of: asked.append(1) or real(*of))
+    real = tree_changes.paths_in_steps
+    monkeypatch.setattr(tree_changes, "paths_in_steps", lambda *of: asked.append(1) or real(*of))
     monkeypatch.setattr(change_counts, "_SETTLED_NS", 10**18)  # a second write in the same tick would go unseen
     assert [count(counts, opened, "main").changed for _ in range(2)] == [1, 1]
     assert len(asked) == 2

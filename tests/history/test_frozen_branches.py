@@ -3,10 +3,15 @@
 import errno
 import os
 import random
+import shutil
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agentfsd.core import directory_entries
+from agentfsd.core.tree import Tree
 from agentfsd.history import rebasing
 from agentfsd.history.applying import Author
 from agentfsd.history.commit import Rule
@@ -159,7 +164,6 @@ class World:
         if self.shown:
             ref = self.chance.choice(list(self.shown))
             self.done[-1] += f" {ref}"
-            self.landed.pop(ref, None)
             try:
                 first = rebase(self.opened, ref, self.chance.choice(["branch", "base"]))
             except OSError as exc:
@@ -198,6 +202,110 @@ class World:
     def check(self) -> None:
         for name, shown in self.shown.items():
             assert unlike(shown, self.look(name)) == [], name
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    (tmp_path / "lower/d").mkdir(parents=True)
+    for name in ("a", "d/f"):
+        (tmp_path / "lower" / name).write_text("v0\n")
+    made = Opened(tmp_path)
+    yield made
+    made.close()
+
+
+def frozen(opened: Opened, name: str = "fix", source: str | None = None) -> Tree:
+    time.sleep(0.03)
+    opened.overlay.branches.create(name, source, base=opened.freeze())
+    return opened.tree(name)
+
+
+def move(tree: Tree, old: str, new: str) -> None:
+    one, two = old.encode().rpartition(b"/"), new.encode().rpartition(b"/")
+    directory_entries.rename(tree, tree.walk(one[0]), one[2], tree.walk(two[0]), two[2])
+
+
+def test_what_others_changed_in_a_moved_directory_is_no_state_that_the_branch_has_seen(opened: Opened) -> None:
+    fix = frozen(opened)
+    time.sleep(0.01)
+    (opened.base / "lower/d/f").write_text("a person's\n")
+    move(fix, "d", "e")
+    assert commit_lower(opened, ref="fix").conflicts == []
+    assert (opened.base / "lower/e/f").read_text() == "a person's\n"
+    assert opened.read("e/f", "fix") == b"v0\n"
+    again = commit_lower(opened, ref="fix")
+    assert [conflict.kind for conflict in again.conflicts] == ["drift"]
+    assert (opened.base / "lower/e/f").read_text() == "a person's\n"
+
+
+def test_main_frozen_in_place_removes_nothing_that_it_never_saw(opened: Opened) -> None:
+    opened.mkdir("new")
+    opened.write("new/mine", b"mine")
+    (opened.base / "lower/new").mkdir()
+    (opened.base / "lower/new/theirs").write_text("theirs")
+    time.sleep(0.03)
+    opened.overlay.branches.freeze(opened.overlay.default_id, opened.freeze())
+    rebase(opened, "main", "")
+    commit_lower(opened, rule="force")
+    assert (opened.base / "lower/new/theirs").read_text() == "theirs"
+
+
+def test_a_rebase_keeps_what_was_taken_back_after_a_commit(opened: Opened) -> None:
+    frozen(opened)
+    opened.write("new", b"new", "fix")
+    opened.write("a", b"v1\n", "fix")
+    opened.unlink("d/f", "fix")
+    assert commit_lower(opened, ref="fix").conflicts == []
+    opened.unlink("new", "fix")
+    opened.write("a", b"v0\n", "fix")
+    opened.write("d/f", b"v0\n", "fix")
+    assert rebase(opened, "fix", "").conflicts == []
+    assert (opened.read("a", "fix"), opened.read("d/f", "fix")) == (b"v0\n", b"v0\n")
+    assert opened.tree("fix").names(opened.tree("fix").root) == [b"a", b"d"]
+    (opened.base / "lower/a").write_text("a person's\n")
+    assert commit_lower(opened, ref="fix").conflicts != []
+
+
+def test_a_branch_takes_back_nothing_of_what_it_was_made_from(opened: Opened) -> None:
+    move(opened.tree(), "a", "b")
+    frozen(opened)
+    time.sleep(0.01)
+    (opened.base / "lower/a").write_text("a person's\n")
+    merge(opened, "fix", "main")
+    assert opened.read("b") == b"a person's\n"
+
+
+def test_a_rebase_is_undone_with_the_base_that_the_branch_was_made_from(opened: Opened) -> None:
+    frozen(opened)
+    opened.write("a", b"mine\n", "fix")
+    old = opened.overlay.refs.branch("fix").base_layer
+    rebase(opened, "fix", "")
+    assert opened.overlay.refs.branch("fix").base_layer != old
+    opened.overlay.undo_log.undo()
+    assert opened.overlay.refs.branch("fix").base_layer == old
+    assert opened.read("a", "fix") == b"mine\n"
+
+
+def test_what_two_branches_have_in_common_outlives_a_rebase(opened: Opened) -> None:
+    frozen(opened)
+    opened.write("a", b"common\n", "fix")
+    opened.overlay.branches.create("other", "fix")
+    common = opened.overlay.layers.common([opened.tree("fix").head], opened.tree("other").head)
+    rebase(opened, "fix", "")
+    opened.overlay.undo_log.forget_all()
+    opened.reap()
+    assert opened.overlay.layers.common([opened.tree("fix").head], opened.tree("other").head) == common != 0
+
+
+def test_a_base_that_cannot_be_read_keeps_nobody_else_from_committing(opened: Opened) -> None:
+    frozen(opened)
+    opened.write("a", b"mine\n", "fix")
+    move(opened.tree(), "a", "b")
+    opened.reopen()
+    shutil.rmtree(opened.base / "bases" / opened.overlay.lowers.name(opened.overlay.refs.branch("fix").head))
+    assert commit_lower(opened).conflicts == []
+    with pytest.raises(OSError, match="frozen base"):
+        opened.tree("fix")
 
 
 @pytest.mark.parametrize("number", range(MANY))

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from agentfsd.core import tree_diff
+from agentfsd.core import tree_changes, tree_diff
 from tests.history.replay import run
 from tests.history.test_commit_model import overlay
 from tests.history.trees import IN_BRANCH, Look, Op, change, of_tree, ops, unlike
@@ -92,7 +92,7 @@ def test_a_diff_leads_from_one_tree_to_the_other(one: list[Op], two: list[Op]) -
 
 def check_renames(opened: Opened, old: Any, new: Any) -> None:
     was, now = of_tree(old), of_tree(new)
-    for found in tree_diff.between(opened.overlay.parts, old, new):
+    for found in tree_changes.between(opened.overlay.parts, old, new):
         if found.status == "R":
             assert found.old_path in was
             assert found.path in now

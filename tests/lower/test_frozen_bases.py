@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from agentfsd.lower.frozen_bases import FrozenBases
 from agentfsd.lower.host_lower import HostLower
 from tests.disks import REFLINKING, make_subvolume, reflinking_disk, shares_blocks
 from tests.lower.frozen_trees import Freezer, as_seen, closing, different, make_every_kind
-from tests.mounted import needs_root
+from tests.mounted import needs_open_checkout, needs_root
 
 MIB = 1 << 20
 
@@ -196,6 +197,40 @@ def test_room_that_runs_out_meanwhile(tmp_path: Path, monkeypatch: pytest.Monkey
             bases.freeze("one")
         assert caught.value.hint
         assert list((tmp_path / "small" / "bases").iterdir()) == []
+
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from tests.lower.frozen_trees import *
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+freezer = Freezer(Path(sys.argv[1]))
+before = as_seen(freezer.lower)
+assert different(as_seen(freezer.freeze()), before) == []
+ways = [record.way for record in freezer.bases.records()]
+freezer.bases.remove("one")
+print(*ways, *freezer.place.iterdir())
+"""
+
+
+def test_an_ordinary_user_makes_snapshots_that_it_can_remove() -> None:
+    needs_root()
+    needs_open_checkout()
+    base = Path(tempfile.mkdtemp())
+    try:
+        base.chmod(0o755)
+        with reflinking_disk(base, "btrfs") as disk:
+            make_subvolume(disk / "root")
+            (disk / "root" / "leaf").write_text("leaf")
+            for path in (disk, disk / "root"):
+                os.chown(path, 65534, 65534)
+            command = [sys.executable, "-c", AS_NOBODY, disk]
+            here = Path(__file__).parents[2]
+            assert subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, cwd=here).stdout == "reflink\n"
+            subprocess.run(["mount", "-o", "remount,user_subvol_rm_allowed", disk], check=True)
+            assert subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, cwd=here).stdout == "snapshot\n"
+    finally:
+        shutil.rmtree(base)
 
 
 KILLED = """

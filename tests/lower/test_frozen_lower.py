@@ -153,7 +153,38 @@ def test_few_directories_are_kept_in_memory_and_all_are_right(freezer: Freezer, 
     for thread in threads:
         thread.join()
     assert failed == []
-    assert len(frozen._listings) <= 3  # type: ignore[attr-defined]
+    assert len(frozen._parts) <= 3  # type: ignore[attr-defined]
+
+
+def test_a_large_directory_is_read_in_parts(freezer: Freezer) -> None:
+    for number in range(3000):
+        (freezer.root / f"{number * 7919 % 3000}").touch()
+    before = as_seen(freezer.lower)
+    frozen = freezer.freeze()
+    assert frozen.stat(b"1234") == freezer.lower.stat(b"1234")
+    assert len(next(iter(frozen._parts.values())).entries) < 300  # type: ignore[attr-defined]
+    assert different(as_seen(frozen), before) == []
+    for name in (b"!", b"1234x", b"\xff"):
+        assert errno_of(lambda name=name: frozen.stat(name)) == errno.ENOENT  # type: ignore[misc]
+
+
+def test_paths_that_are_longer_than_the_kernel_takes(freezer: Freezer) -> None:
+    os.chdir(freezer.root)
+    try:
+        for _ in range(60):
+            os.mkdir("d" * 90)
+            os.chdir("d" * 90)
+        Path("leaf").write_text("leaf")
+        os.link("leaf", "second")
+    finally:
+        os.chdir("/")
+    before = as_seen(freezer.lower)
+    assert max(map(len, before)) > 5000
+    assert different(as_seen(freezer.freeze()), before) == []
+    assert different(as_seen(freezer.freeze("two")), before) == []
+    for base_id in ("one", "two"):
+        freezer.bases.remove(base_id)
+    assert list(freezer.place.iterdir()) == []
 
 
 @pytest.mark.parametrize("harm", ["no index", "short index", "no clone", "torn record", "no record"])

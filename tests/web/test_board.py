@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -156,3 +157,23 @@ def test_words_that_differ_are_marked() -> None:
     assert was == [("*", "foo"), ("", "(a, "), ("*", "b"), ("", ") + 1")]
     assert now == [("*", "bar"), ("", "(a, "), ("*", "c"), ("", ") + 1")]
     assert marked_words([("k", "same")], [("k", "same")]) == ([("k", "same")], [("k", "same")])
+
+
+def test_pulse_is_another_once_branches_share_a_path(mounted: Mounted, address: str) -> None:
+    for branch in ("one", "two"):
+        mounted.cli("branch create", branch)
+    visitor = Visitor(address).enter()
+    before = visitor.get("/api/pulse").json()
+    for branch in ("one", "two"):
+        (mounted.subtree(branch) / "text").write_text(f"{branch}\n")
+    deadline = time.monotonic() + 30
+    while visitor.get("/api/pulse").json() == before:
+        assert time.monotonic() < deadline, "it never changed"
+        time.sleep(0.1)
+    assert "1 conflict" in visitor.get("/").text
+
+
+def test_board_names_what_was_changed_last(mounted: Mounted, address: str) -> None:
+    mounted.cli("branch create", "one")
+    (mounted.subtree("one") / "newest").write_text("x")
+    assert "<bdi>newest</bdi>" in Visitor(address).enter().get("/").text

@@ -25,6 +25,7 @@ from agentfsd.state import daemon_config, state_directory
 from agentfsd.state.daemon_config import DaemonConfig
 
 READY_TIMEOUT_S = 60.0
+_FREEZING_S = 3600.0  # a copy of the workspace may have to be made
 _METADATA_BYTES_PER_S = 4 << 20  # at least: a start may read all metadata, in an order that is slow for a disk
 _JOIN_TIMEOUT_S = 15.0
 _IDLE_EXIT_S = 30.0
@@ -49,7 +50,7 @@ def start(config: DaemonConfig) -> Readiness:
         pid = daemon_process.spawn(_command(config_fd, ready_write), _environment(), errors_fd, (config_fd, ready_write))
         os.close(ready_write)
         ready_write = -1
-        return _await_ready(pid, ready_read, errors_fd, state_directory.StateDirectory(config.state))
+        return _await_ready(pid, ready_read, errors_fd, state_directory.StateDirectory(config.state), freezes=config.frozen)
     finally:
         for fd in (config_fd, ready_read, ready_write, errors_fd):
             if fd >= 0:
@@ -120,14 +121,18 @@ def _command(config_fd: int, ready_fd: int) -> list[str]:
     return daemon_process.command(config_fd, "--ready-fd", str(ready_fd))
 
 
-def _patience_s(state: state_directory.StateDirectory) -> float:
-    """Return how long a daemon may take to start, in seconds: longer with larger metadata."""
+def _patience_s(state: state_directory.StateDirectory, *, freezes: bool) -> float:
+    """Return how long a daemon may take to start, in seconds: longer with larger metadata, or if it *freezes* the workspace."""
+    if freezes:
+        return _FREEZING_S
     size = os.path.getsize(state.metadata) if os.path.exists(state.metadata) else 0
     return READY_TIMEOUT_S + size / _METADATA_BYTES_PER_S
 
 
-def _await_ready(pid: int, ready_fd: int, errors_fd: int, state: state_directory.StateDirectory) -> Readiness:
-    patience_s = _patience_s(state)
+def _await_ready(
+    pid: int, ready_fd: int, errors_fd: int, state: state_directory.StateDirectory, *, freezes: bool
+) -> Readiness:  # fmt: skip
+    patience_s = _patience_s(state, freezes=freezes)
     deadline = time.monotonic() + patience_s
     data = b""
     while not data.endswith(b"\n"):

@@ -35,12 +35,12 @@ from agentfsd.metadata.rows import BranchRow
 async def create_branch(services: Services, request: wire.BranchCreate, context: RequestContext) -> wire.BranchReply:
     """Create a branch."""
     source = services.pin(request.source)
-    await services.flush()
     overlay = services.overlay
     check_name("branch", request.name)
     origin = overlay.refs.find(source or overlay.default_id)
     is_frozen = bool(overlay.lowers.name(origin.head if isinstance(origin, BranchRow) else origin.layer))
     async with services.frozen_base(context) if request.frozen and not is_frozen else nullcontext("") as base:
+        await services.flush()
         shows_lower = request.source is None and await drive(services.counts.shows_lower(overlay, overlay.default_id))
         branch = overlay.branches.create(
             request.name, source, temporary=request.temporary, shows_lower=shows_lower, base=base
@@ -71,7 +71,7 @@ async def rebase_branch(services: Services, request: wire.Rebase, context: Reque
 @control_operation(wire.BranchList, permission=unbound_only, note=changes_nothing)
 async def list_branches(services: Services, request: wire.BranchList, context: RequestContext) -> wire.BranchesReply:
     """List all branches."""
-    return wire.BranchesReply(branches=await wire_branches(services, count=request.count))
+    return wire.BranchesReply(branches=await wire_branches(services, context, count=request.count))
 
 
 @control_operation(wire.BranchShow, permission=own_branch("ref"), note=changes_nothing)

@@ -48,6 +48,7 @@ async def commit_branch(services: Services, request: wire.Commit, context: Reque
     services.overlay.unfinished.refuse(branch, "committed")
     await services.flush(branch.id)
     if parent is None:
+        await services.commit_turn.thawed()
         with services.commit_turn.take():
             return await _commit_to_lower(services, branch, wanted, picks, request, context)
     rules = Rules("theirs", True) if request.force else Rules() if request.merge else Rules("", True)
@@ -153,6 +154,7 @@ async def _keep_up(
 @control_operation(wire.CommitEnd, permission=unbound_only, note=noted_abort, cancellable=True)
 async def end_commit(services: Services, request: wire.CommitEnd, context: RequestContext) -> wire.MergeReply:
     """Finish or undo an interrupted commit into the real directory."""
+    await services.commit_turn.thawed()
     with services.commit_turn.take():
         return await _end(services, request, context)
 

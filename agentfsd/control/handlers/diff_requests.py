@@ -20,7 +20,7 @@ from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
 from agentfsd.core import declared_settings
 from agentfsd.core.tree import Tree
-from agentfsd.history import kept_bases
+from agentfsd.history import kept_bases, other_lower
 from agentfsd.history.executed_files import why_executed
 from agentfsd.history.paths import among, parse
 from agentfsd.repositories.git_internals import GitInternals
@@ -34,8 +34,9 @@ async def diff(services: Services, request: wire.Diff, context: RequestContext) 
     wanted = parse(requested_paths(request))
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
+    await _prepare(services, b)
     with _old_side(services, a, b, wanted, own=request.own) as old, _new_side(services, b, old) as new:
-        changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new), context), wanted)
+        changes = among(await drive(services.overlay.comparison.diff_in_steps(old, new, wanted), context), wanted)
         changes = [change for change in changes if not context.hides(change.path, change.old_path)]
         repositories = []
         if request.histories:
@@ -96,6 +97,7 @@ async def diff_patch(services: Services, request: wire.DiffPatch, context: Reque
     a, b = services.pin(request.a), services.pin(request.b or context.branch)
     await services.flush()
     wanted = parse(requested_paths(request))
+    await _prepare(services, b)
     with _old_side(services, a, b, wanted, own=request.own) as old, _new_side(services, b, old) as new:
         return wire.PatchesReply(
             patches=await diff_patches.make(services.overlay, old, new, request, context, services.info.state)
@@ -109,6 +111,12 @@ def _old_side(
     if own and b is not None:
         return kept_bases.made_from(services.overlay.trees, b, wanted)
     return nullcontext(services.overlay.trees.side(a))
+
+
+async def _prepare(services: Services, b: str | None) -> None:
+    """Prepare a branch for being compared with the real directory."""
+    if b is not None:
+        await drive(other_lower.prepare(services.overlay, [b], services.overlay.lowers.live))
 
 
 def _new_side(services: Services, b: str | None, old: Tree) -> AbstractContextManager[Tree]:

@@ -53,7 +53,7 @@ async def list_overlaps(services: Services, request: wire.OverlapsList, context:
     """Return which paths several branches have changed."""
     if services.overlaps is None:
         return wire.OverlapsReply(overlaps=[], complete=False)
-    complete = await services.overlaps.catch_up()
+    complete = await services.overlaps.catch_up(min(request.patience_s, _MOST_S))
     names = {branch_id: name for name, branch_id in services.overlay.refs.names(branches=True)}
     return wire.OverlapsReply(
         overlaps=[
