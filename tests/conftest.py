@@ -60,7 +60,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """What collecting makes, stays: nobody looks through it for garbage, now or in each test: that took half a second."""
+    """What collecting makes stays: no collection of garbage looks through it again, which took half a second."""
     gc.disable()
     try:
         return (yield)

@@ -74,9 +74,8 @@ def test_no_two_modules_have_the_same_name() -> None:
 def test_no_two_public_classes_have_the_same_name() -> None:
     places = collections.defaultdict(list)
     for name, path in sources().items():
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(name)
+        for found in re.findall(r"^class ([A-Za-z]\w*)", path.read_text(), re.MULTILINE):
+            places[found].append(name)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
