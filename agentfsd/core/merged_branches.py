@@ -18,7 +18,8 @@ class MergedInto(NamedTuple):
 def merged_branches(state: OverlayState, layers: Layers, default_id: str) -> dict[str, MergedInto]:
     """Return where each branch was merged, by its id; those are missing that no other branch has taken in since it was made.
 
-    Of several branches that hold the same of it, the default branch counts, or else the one that it was made from.
+    Of several branches that hold the same of it, the default branch counts, or else the one that it was made from. The default
+    branch itself, which others are merged into, is not told: a fast-forward gives both sides the same layers.
     """
     parents, merges = layer_rows.parents(state.store), layer_rows.merges(state.store)
     held = {
@@ -26,7 +27,7 @@ def merged_branches(state: OverlayState, layers: Layers, default_id: str) -> dic
         for row in state.branches.values()
     }
     found = dict[str, MergedInto]()
-    for row in state.branches.values():
+    for row in [row for row in state.branches.values() if row.id != default_id]:
         others = sorted(held.keys() - {row.id}, key=lambda each: (each != default_id, each != row.base_id, each))
         for layer, since in _states(state, layers.own(row)):
             into = next((each for each in others if layer in held[each]), None)

@@ -9,7 +9,7 @@ from agentfsd.control import status_text
 from agentfsd.review import branch_words
 
 
-class Event(NamedTuple):
+class BranchMoment(NamedTuple):
     """Something that happened in a branch. ``text``: for people, without the time."""
 
     time_ns: int
@@ -44,13 +44,13 @@ def branch_line(branch: wire.Branch) -> str:
     return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{kept}{git}{merging}{notes}"
 
 
-def _indented(events: Sequence[Event]) -> Iterator[str]:
+def _indented(events: Sequence[BranchMoment]) -> Iterator[str]:
     for event in sorted(events, key=lambda event: event.time_ns, reverse=True):
         yield f"  {printing.when(event.time_ns)}  {event.text}"
 
 
-def _snapshots(snapshots: Sequence[wire.BranchSnapshot], branch: str, of_snapshot: dict[str, str]) -> list[Event]:
-    return [Event(one.created_ns, _snapshot(one, of_snapshot)) for one in snapshots if one.branch == branch]
+def _snapshots(snapshots: Sequence[wire.BranchSnapshot], branch: str, of_snapshot: dict[str, str]) -> list[BranchMoment]:
+    return [BranchMoment(one.created_ns, _snapshot(one, of_snapshot)) for one in snapshots if one.branch == branch]
 
 
 def _snapshot(snapshot: wire.BranchSnapshot, of_snapshot: dict[str, str]) -> str:
@@ -64,10 +64,10 @@ def _snapshot(snapshot: wire.BranchSnapshot, of_snapshot: dict[str, str]) -> str
     return f"{what} {snapshot.name}{tag}{amount}"
 
 
-def _others(branch: wire.Branch, runs: Sequence[wire.RecordedRun]) -> list[Event]:
-    events = [Event(run.ended_ns, run_lines.text(run)) for run in runs if run.branch_id == branch.id]
+def _others(branch: wire.Branch, runs: Sequence[wire.RecordedRun]) -> list[BranchMoment]:
+    events = [BranchMoment(run.ended_ns, run_lines.text(run)) for run in runs if run.branch_id == branch.id]
     if branch.committed_ns:
-        events.append(Event(branch.committed_ns, "committed into the real directory"))
+        events.append(BranchMoment(branch.committed_ns, "committed into the real directory"))
     made_from = branch.base or "the real directory"
     frozen = f", frozen as of {printing.when(branch.frozen_ns)}" if branch.frozen_ns else ""
-    return [*events, Event(branch.created_ns, f"made from {made_from}{frozen}")]
+    return [*events, BranchMoment(branch.created_ns, f"made from {made_from}{frozen}")]

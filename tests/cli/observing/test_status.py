@@ -102,7 +102,7 @@ def test_a_branch_that_is_all_committed_says_so(branches: Mounted) -> None:
     rows = {line.split()[0]: line for line in branches.cli("branch list").stdout.splitlines()}
     assert re.match(r"one +0, committed +\d", rows["one"]) and re.match(r"two +0 +\d", rows["two"])
     (branches.subtree("one") / "more").write_text("x")
-    assert re.search(r"^one +1 ", branches.cli("status").stdout, re.M)
+    assert re.search(r"^one +1, committed, more since ", branches.cli("status").stdout, re.M)
     branches.cli("branch create", "next", "--from", "two")
     assert branches.json("branch list")[-1]["committed_ns"] == 0
     branches.cli("branch delete", "next")
