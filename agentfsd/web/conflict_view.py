@@ -13,7 +13,7 @@ from agentfsd.domain_errors import not_found
 from agentfsd.web.diff_rows import marked_against
 from agentfsd.web.display_text import key, size, visible
 from agentfsd.web.highlighting import Line, coloured
-from agentfsd.web.marked_text import MarkedLines, Part, blocks, has_markers, split
+from agentfsd.web.marked_text import MarkedLines, Part, as_ended, blocks, has_markers, split
 
 Side = Literal["base", "ours", "theirs", "now"]
 SIDES: tuple[Side, ...] = ("base", "ours", "theirs")
@@ -116,8 +116,8 @@ def parts_of(
     parts = split(now.found.data, names)
     if parts is None or len(parts) == 1:
         return None
-    sides = (read(client, branch, conflict.path_bytes, side, MAX_READ_BYTES).data for side in SIDES)
-    return None if any(has_markers(side, names) for side in sides) else parts
+    sides = {side: read(client, branch, conflict.path_bytes, side, MAX_READ_BYTES).data for side in SIDES}
+    return None if any(has_markers(side, names) for side in sides.values()) else as_ended(parts, sides["ours"], sides["theirs"])
 
 
 def shown(client: ControlClient, branch: str, reply: wire.ConflictsReply, conflict: wire.LeftOpenConflict) -> ConflictShown:
@@ -184,7 +184,7 @@ def _clashes(name: str, parts: list[Part]) -> list[ClashShown]:
             ClashShown(
                 line=line, before=_lines(name, _last_lines(before)), after=_lines(name, _first_lines(after)), base=base,
                 ours=marked_against(base or [], ours), theirs=marked_against(base or [], theirs),
-                text=_text(part.ours + part.theirs),
+                text=_text(part.both),
             )
         )  # fmt: skip
         line += part.ours.count(b"\n")

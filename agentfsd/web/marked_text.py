@@ -15,12 +15,21 @@ Take = Literal["ours", "theirs", "both", "text"]
 
 
 class MarkedLines(NamedTuple):
-    """Lines that clash. ``base`` is None if the markers do not have it. ``ends``: its lines end with CR LF."""
+    """Lines that clash. ``base`` is None if the markers do not have it. ``ends``: its lines end with CR LF.
+
+    The last line of a text may lack its end: see as_ended().
+    """
 
     ours: bytes
     base: bytes | None
     theirs: bytes
     ends: bool
+
+    @property
+    def both(self) -> bytes:
+        """The lines of both sides, ours first."""
+        lacks_end = self.ours and self.theirs and not self.ours.endswith(b"\n")
+        return self.ours + ((b"\r\n" if self.ends else b"\n") if lacks_end else b"") + self.theirs
 
 
 class TakenLines(msgspec.Struct, array_like=True):
@@ -58,6 +67,18 @@ def split(text: bytes, names: Iterable[str]) -> list[Part] | None:
         parts += [text[at : begin.start()], block]
         at = end
     return [*parts, text[at:]]
+
+
+def as_ended(parts: list[Part], ours: bytes, theirs: bytes) -> list[Part]:
+    """Return the parts with the last lines as the versions of both sides end: markers hide that one lacks its line end."""
+    if len(parts) < 2 or parts[-1] != b"" or not isinstance(block := parts[-2], MarkedLines):
+        return parts
+    return [*parts[:-2], block._replace(ours=_as_ended(block.ours, ours), theirs=_as_ended(block.theirs, theirs)), b""]
+
+
+def _as_ended(lines: bytes, version: bytes) -> bytes:
+    bare = lines.removesuffix(b"\n").removesuffix(b"\r")
+    return bare if lines and not version.endswith(b"\n") and version.endswith(bare) else lines
 
 
 def has_markers(text: bytes, names: Iterable[str]) -> bool:
@@ -117,8 +138,9 @@ def joined(parts: Sequence[Part], choices: Sequence[TakenLines]) -> bytes:
 
 def _decided(block: MarkedLines, choice: TakenLines) -> bytes:
     if choice.take == "text":
-        return written(choice.text, ends=block.ends)
-    return {"ours": block.ours, "theirs": block.theirs, "both": block.ours + block.theirs}[choice.take]
+        made, lack_end = written(choice.text, ends=block.ends), not (block.ours + block.theirs).endswith(b"\n")
+        return made.removesuffix(b"\n").removesuffix(b"\r") if lack_end and not choice.text.endswith("\n") else made
+    return {"ours": block.ours, "theirs": block.theirs, "both": block.both}[choice.take]
 
 
 def written(text: str, *, ends: bool) -> bytes:

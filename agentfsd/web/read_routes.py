@@ -24,6 +24,7 @@ from agentfsd.web.query_params import QueryParams
 
 MAX_TOGETHER = 50  # changed files of a directory that are shown at once
 _LOOK_EVERY_S = 0.5  # between looks whether the server ends
+_OLD_SNAPSHOTS = 20  # in which a picture is looked for that every branch has changed
 _QUIET_S = 15.0  # after this time without an event, send a line, which fails if the browser has gone
 
 
@@ -142,17 +143,18 @@ class ReadRoutes:
         return answer([file_diff(patch) for patch in exact or patches])
 
     def lower_image(self, request: Request) -> Response:
-        """Serve a picture as the real directory has it: from a branch that shows the real directory there.
+        """Serve a picture as the real directory has it: from a branch or a snapshot that shows the real directory there.
 
         Raises:
-            ValueError: It is no picture, or every branch has changed it.
+            ValueError: It is no picture, or every branch has changed it, and no snapshot is older.
         """
         path = QueryParams(request).path()
         with self._overlay.client() as client:
             names = [branch.name for branch in client.list_branches(count=False)]
+            names += [snapshot.id for snapshot in client.list_snapshots()[:_OLD_SNAPSHOTS]]
             same = next((name for name in names if not client.diff(name, None, [path])), None)
         if same is None:
-            raise ValueError("every branch has changed it")
+            raise ValueError("every branch has changed it, and no snapshot is older")
         with self._overlay.tree(same) as tree, tree.open(path) as content:
             return picture(content.read(0, content.size) if content.size <= MAX_IMAGE_BYTES else b"")
 

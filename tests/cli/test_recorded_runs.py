@@ -45,7 +45,8 @@ def test_commands_are_recorded_and_compared(project: Mounted) -> None:
     assert main == 0, "something happened there last"
     assert listed[1][:3] == "  2"
     assert listed[1][23:].startswith("snapshot main-2 [after merge]  ")
-    good = [line[23:].split("  ")[0] for line in listed[listed.index("branch good: 2 changes since the lower") :][1:5]]
+    head = listed.index("branch good: 2 changes since the lower; merged into main")
+    good = [line[23:].split("  ")[0] for line in listed[head + 1 : head + 5]]
     ran_first = "$ sh -c 'sed -i s/^3$/three/ text; echo..."
     assert good == ["$ true", "snapshot before-tests", ran_first, "made from the real directory"]
     bad, good, killed = project.json("compare", "bad", "good", "killed")

@@ -6,7 +6,7 @@ from textual.app import App, ComposeResult
 
 from agentfs_client import wire
 from agentfsd.cli.terminal_review.board_model import BoardRow, chosen_rows
-from agentfsd.cli.terminal_review.conflict_blocks import MarkedText
+from agentfsd.cli.terminal_review.conflict_blocks import MarkedText, Taken
 from agentfsd.cli.terminal_review.diff_layout import DiffLayout, DiffPlace
 from agentfsd.cli.terminal_review.hunk_text import PIECE, HunkText
 from agentfsd.cli.terminal_review.reviewed_branch import FileUnderReview, NewNameLeftOutError, fill
@@ -27,6 +27,14 @@ two
 added
 >>>>>>> fix
 """
+
+
+@pytest.mark.parametrize(("taken", "made"), [("ours", b"a\nx"), ("theirs", b"a\ny\n"), ("both", b"a\nx\ny\n")])
+def test_the_end_of_a_text_without_a_line_end_stays_so(taken: Taken, made: bytes) -> None:
+    text = MarkedText(b"a\n<<<<<<< main\nx\n=======\ny\n>>>>>>> one\n")
+    text.end_as(b"a\nx", b"a\ny\n")
+    text.blocks[0].taken = taken
+    assert text.result() == made
 
 
 def test_blocks_are_taken_one_by_one() -> None:

@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -345,3 +346,19 @@ def test_first_page_tells_of_conflicts_that_a_merge_has_left(mounted: Mounted, v
     mounted.cli("merge", "--abort", "left-2")
     for branch in ("left-1", "left-2"):
         mounted.cli("discard", branch)
+
+
+def test_a_picture_that_every_branch_has_changed_is_shown_as_a_snapshot_has_it(
+    make_mount: Callable[..., Mounted], tmp_path: Path
+) -> None:
+    lower = tmp_path / "pictures"
+    lower.mkdir()
+    (lower / "dot.png").write_bytes(DOT)
+    mounted = make_mount(lower)
+    mounted.cli("snapshot create", "before")
+    (mounted.path / "dot.png").write_bytes(DOT + b"changed")
+    with served("-m", str(mounted.path), command=AGENTFSD) as place:
+        visitor = Visitor(place).enter()
+        assert visitor.get("/api/lower-image?path=dot.png").body == DOT
+        mounted.cli("snapshot delete", "before")
+        assert "no snapshot is older" in visitor.get("/api/lower-image?path=dot.png").text

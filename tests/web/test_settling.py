@@ -6,11 +6,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentfsd.domain_errors import Refusal
+<<<<<<< HEAD
 from agentfsd.web.marked_text import MarkedLines, TakenLines, joined, split, written
 from tests.mounted import Mounted
+=======
+from agentfsd.web.marked_text import MarkedLines, TakenLines, as_ended, joined, split, written
+from tests.mounted import AGENTFSD, Mounted
+>>>>>>> review
 from tests.web.asking import Visitor
 from tests.web.browser import Browser, served
 from tests.web.test_pages import DOT
@@ -220,6 +226,20 @@ def test_an_old_page_neither_decides_nor_ends_a_merge_that_it_never_showed(addre
     mounted.cli("discard", "other-fix")
 
 
+@pytest.mark.parametrize(("take", "made"), [
+    (["ours"], b"a\nx"), (["theirs"], b"a\ny\n"), (["both"], b"a\nx\ny\n"), (["text", "z"], b"a\nz\n"),
+])  # fmt: skip
+def test_the_end_of_a_text_without_a_line_end_stays_so(take: list[str], made: bytes) -> None:
+    parts = as_ended([b"a\n", MarkedLines(b"x\n", None, b"y\n", False), b""], b"a\nx", b"a\ny\n")
+    assert joined(parts, msgspec.convert([take], list[TakenLines])) == made
+
+
+def test_a_text_that_is_written_without_a_line_end_has_none_where_no_side_has() -> None:
+    parts = as_ended([b"a\n", MarkedLines(b"x\n", None, b"y\n", False), b""], b"a\nx", b"a\ny")
+    assert joined(parts, [TakenLines("text", "z")]) == b"a\nz"
+    assert joined(parts, [TakenLines("text", "z\r\n")]) == b"a\nz\n"
+
+
 def test_merge_that_conflicts_leaves_them_in_the_other_branch(browser: Browser, address: str, mounted: Mounted) -> None:
     other = mounted.json("branch show", "other")["id"]
     browser.go(address.split("/?")[0] + "/review?branch=fix")
@@ -307,7 +327,7 @@ def test_large_and_odd_files_are_told_of_and_not_edited(address: str, mounted: M
     assert b"as\r\nit was\n" in (mounted.subtree("main") / "mixed").read_bytes()
     for path, choice, content in (
         ("crlf", ["text", "both\nof them"], b"both\r\nof them\r\n"), (name, ["both"], b"\xff main\n\xff fix\n"),
-        ("stray-%FF", ["theirs"], b"fix\n"),
+        ("stray-%FF", ["theirs"], b"fix"),
     ):  # fmt: skip
         seen = visitor.get(f"/api/conflicts/path?branch=main&path={path}").json()
         answer = visitor.post(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0  # between two looks
 _LATE_S = 3.0  # after which a look that has not come back is said
-_COLUMNS = (("", 1), ("BRANCH", 12), ("CHANGES", 7), ("LINES", 9), ("COMMAND", 9), ("RESULT", 6), ("ALIVE", 7), ("NOTE", 10))
+_COLUMNS = (("", 1), ("BRANCH", 12), ("CHANGES", 7), ("LINES", 11), ("COMMAND", 9), ("RESULT", 6), ("ALIVE", 7), ("NOTE", 10))
 _SHARES = {1: 2, 4: 4, 6: 1, 7: 4}  # of what is left of the width, by column
 _PADDING = 2
 

@@ -43,6 +43,13 @@ class MarkedText:
             plain = []
         self._parts.append(plain)
 
+    def end_as(self, ours: bytes, theirs: bytes) -> None:
+        """Give the last lines the ends that they have in the versions of both sides: markers hide that one has none."""
+        if len(self._parts) > 1 and not self._parts[-1] and isinstance(block := self._parts[-2], ClashingLines):
+            for side, version in ((block.ours, ours), (block.theirs, theirs)):
+                if side and not version.endswith(b"\n") and version.endswith(bare := side[-1].rstrip(b"\r\n")):
+                    side[-1] = bare
+
     @property
     def blocks(self) -> list[ClashingLines]:
         return [part for part in self._parts if isinstance(part, ClashingLines)]
@@ -57,6 +64,8 @@ class MarkedText:
         for part in self._parts:
             if isinstance(part, ClashingLines):
                 made += part.ours if part.taken in ("ours", "both") else []
+                if part.taken == "both" and part.ours and part.theirs and not part.ours[-1].endswith(b"\n"):
+                    made.append(b"\r\n" if any(line.endswith(b"\r\n") for line in (*part.ours, *part.theirs)) else b"\n")
                 made += part.theirs if part.taken in ("theirs", "both") else []
             else:
                 made += part

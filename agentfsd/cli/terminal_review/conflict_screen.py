@@ -175,6 +175,8 @@ class ConflictScreen(Screen[None]):
         self._text = (
             MarkedText(found.now.data) if found.now.kind == "file" and conflict.markers and not conflict.decided else None
         )
+        if self._text is not None:
+            self._text.end_as(found.sides["ours"].data, found.sides["theirs"].data)
         if self._text is not None and before is not None and before.text == self._text.text:
             self._text = before  # with what was decided of it
         if self._text is not None and not self._text.blocks:
