@@ -8,6 +8,7 @@ from agentfs_client import wire
 from agentfs_client.control import ControlClient
 from agentfs_client.errors import AgentFSError
 from agentfsd.cli.output import run_lines
+from agentfsd.review import branch_runs, branch_words
 
 _IS_TARGET, _UNKNOWN = -1, -2
 HEADERS = ("branch", "changes", "added", "removed", "last command", "status", "took", "conflicts")
@@ -21,8 +22,9 @@ class ComparedBranch(msgspec.Struct, frozen=True):
         added: Lines added by those; likewise ``removed``.
         conflicts: The paths at which merging it into the target would conflict; -1: it is the target; -2: not known, as one of
             the two has a merge to finish.
-        run: The command that was run last in it.
+        run: The last run of tests in it, or else the command that was run last.
         notes: Its open notes.
+        kept: Where it was merged or committed, in words; "" for nowhere.
     """
 
     branch: str
@@ -32,6 +34,7 @@ class ComparedBranch(msgspec.Struct, frozen=True):
     conflicts: int
     run: wire.RecordedRun | None
     notes: int = 0
+    kept: str = ""
 
 
 def compared(daemon: ControlClient, branches: Sequence[wire.Branch], target: wire.Branch) -> list[ComparedBranch]:
@@ -44,6 +47,7 @@ def cells(row: ComparedBranch) -> tuple[str, ...]:
     run = row.run
     ended = (run_lines.shortened(run.command), run_lines.status(run), run_lines.took(run)) if run is not None else ("", "", "")
     conflicts = {_IS_TARGET: "", _UNKNOWN: "?", 0: "none"}.get(row.conflicts, str(row.conflicts))
+    conflicts = ", ".join(part for part in (conflicts, row.kept) if part)
     return (row.branch, str(row.changed), f"+{row.added}", f"-{row.removed}", *ended, conflicts)
 
 
@@ -63,5 +67,5 @@ def _compared(daemon: ControlClient, branch: wire.Branch, target: wire.Branch) -
             if exc.code != "merge-unfinished":
                 raise
             conflicts = _UNKNOWN
-    runs = daemon.list_runs(branch.id, last_only=True)
-    return ComparedBranch(branch.name, branch.changed, added, removed, conflicts, runs[-1] if runs else None, branch.notes)
+    run = branch_runs.telling(daemon.list_runs(branch.id, each_command=True)).get(branch.id)
+    return ComparedBranch(branch.name, branch.changed, added, removed, conflicts, run, branch.notes, branch_words.kept(branch))

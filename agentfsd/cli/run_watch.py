@@ -46,8 +46,11 @@ class RunWatch:
         return [place.path for place in self._plan.places if place.how == "fresh" and place.path in ("/tmp", "/var/tmp")]
 
     def record(self, command: Sequence[str], exit_code: int) -> None:
-        """Record the run in the branch's history. A run in a branch, inside another one, is not recorded."""
-        if not self._daemon.hello.bound:
+        """Record the run in the branch's history.
+
+        Not recorded are a run in a branch, inside another one, and commands of agentfsd itself, such as an answer to a note.
+        """
+        if not self._daemon.hello.bound and os.path.basename(command[0]) != "agentfsd":
             with contextlib.suppress(AgentFSError):  # the branch is gone; or the daemon, which a run outlives
                 self._daemon.record_run(shlex.join(command), exit_code, self._began_ns, time.time_ns(), self._branch.id)
 

@@ -10,6 +10,7 @@ from agentfsd.control.overlap_watch import PATIENCE_S
 from agentfsd.control.reply_records import wire_repository
 from agentfsd.control.request_context import RequestContext
 from agentfsd.core.ids import made_ns
+from agentfsd.core.merged_branches import MergedInto
 from agentfsd.escape import quoted
 from agentfsd.history.resolving import state_of_branch
 from agentfsd.metadata.rows import SnapshotRow
@@ -18,7 +19,7 @@ from agentfsd.types import BranchInfo
 
 def _wire(
     services: Services, info: BranchInfo, count: ChangeCount, processes: int, taken: SnapshotRow | None,
-    notes: int, shared: tuple[int, int] = (0, 0), last_path: str = "",
+    notes: int, shared: tuple[int, int] = (0, 0), last_path: str = "", merged: MergedInto | None = None,
 ) -> wire.Branch:  # fmt: skip
     """Describe a branch.
 
@@ -30,6 +31,7 @@ def _wire(
         taken: Its newest snapshot.
         notes: The number of its open notes.
         shared: Its overlaps, and how many of them conflict.
+        merged: Where it was merged; None: nowhere.
         last_path: What was changed last in it, as _last_path() returns it.
     """
     merge = state_of_branch(services.overlay, info.id)
@@ -41,6 +43,8 @@ def _wire(
         committed_ns=services.overlay.branches.committed_ns(info.id), worktree=services.overlay.worktrees.directory(info.id),
         overlaps=shared[0], conflicts=shared[1], merging=merge.names, undecided=len(merge.undecided), notes=notes,
         frozen_ns=_frozen_ns(services, info.id), last_path=last_path,
+        merged_into=services.branch_name(merged.into) if merged is not None else "",
+        merged_since=merged.since if merged is not None else 0,
     )  # fmt: skip
 
 
@@ -56,7 +60,8 @@ async def wire_branch(services: Services, ref: str) -> wire.Branch:
     busy = sum(binding.branch_id == branch_id for binding in services.bindings.bindings())
     taken = services.overlay.snapshots.newest().get(branch_id)
     notes = services.overlay.notes.open_counts().get(branch_id, 0)
-    return _wire(services, services.overlay.branches.info(branch_id), count, busy, taken, notes)
+    merged = services.overlay.branches.merged().get(branch_id)
+    return _wire(services, services.overlay.branches.info(branch_id), count, busy, taken, notes, merged=merged)
 
 
 async def wire_branches(services: Services, context: RequestContext | None = None, *, count: bool = True) -> list[wire.Branch]:
@@ -75,11 +80,12 @@ async def wire_branches(services: Services, context: RequestContext | None = Non
     busy = Counter(binding.branch_id for binding in services.bindings.bindings())
     infos = [services.overlay.branches.info(branch_id) for branch_id in counts if refs.exists(branch_id)]
     shared = await _overlaps(services, patient=count)
+    merged = services.overlay.branches.merged()
     taken, notes = services.overlay.snapshots.newest(), services.overlay.notes.open_counts()
     return [
         _wire(
             services, info, counts[info.id], busy[info.id], taken.get(info.id), notes.get(info.id, 0),
-            shared.get(info.id, (0, 0)), _last_path(services, info.id, context),
+            shared.get(info.id, (0, 0)), _last_path(services, info.id, context), merged.get(info.id),
         )
         for info in infos
     ]  # fmt: skip

@@ -43,7 +43,7 @@ async def status(services: Services, bound_to: str | None) -> wire.StatusReply:
 
 def _for(branch: wire.Branch, bound_to: str | None) -> wire.Branch:
     """Return what the caller may know of a branch: a bound process is not told what others change."""
-    return branch if bound_to is None else structs.replace(branch, overlaps=0, conflicts=0)
+    return branch if bound_to is None else structs.replace(branch, overlaps=0, conflicts=0, merged_into="", merged_since=0)
 
 
 def _resources(services: Services) -> dict[str, int]:

@@ -8,6 +8,7 @@ from _collections_abc import Mapping, Sequence
 from collections import Counter
 
 from agentfsd.escape import printable, quoted
+from agentfsd.review import branch_words
 
 TYPE_CHECKING = False  # typing takes as long to load as an answer does; checkers know the name
 if TYPE_CHECKING:
@@ -196,11 +197,10 @@ def _made_from(branch: "wire.Branch", now_ns: int) -> str:
 def amount(branch: "wire.Branch") -> str:
     """Return how many changes a branch has; with "~" before it if that is only how many are stored.
 
-    A branch without changes that was committed says so: nobody needs to look whether its work is in the real directory.
+    A branch that was committed or merged says so: nobody needs to look whether its work is in the real directory, or elsewhere.
     """
-    if not branch.changed and branch.committed_ns:
-        return "0, committed"
-    return f"{'' if branch.counted else '~'}{branch.changed}"
+    done = branch_words.kept(branch)
+    return f"{'' if branch.counted else '~'}{branch.changed}{f', {done}' if done else ''}"
 
 
 def overlaps(shared: int, conflicts: int) -> str:

@@ -62,6 +62,14 @@ class BaseLowers:
                 frozen.add(number)
         return frozen
 
+    def why_lost(self, name: str) -> str:
+        """Say why a frozen base cannot be read; "" if it can."""
+        try:
+            self.called(name)
+        except OSError as exc:
+            return exc.strerror or str(exc)
+        return ""
+
     def opened(self, name: str) -> Lower | None:
         """Return a frozen base by its id if it is open."""
         return self._open.get(name)

@@ -43,6 +43,7 @@ def check(trees: OpenTrees, *, scrub: bool = False, alone: bool = False) -> Step
         problems += yield from _check_database(trees, total, alone)
         problems += _check_layers(trees)
         problems += yield from _check_objects(trees, total)
+        problems += yield from _check_bases(trees, total)
         for done, (label, tree) in enumerate(heads, 2):
             yield done, total, label
             if not tree.detached:  # else the tree was replaced since the check began
@@ -123,6 +124,17 @@ def _check_objects(trees: OpenTrees, total: int) -> Steps:
     problems += [
         f"object {number} is used by nothing" for number, layer in rows.items() if layer not in dead and number not in used
     ]
+    return problems
+
+
+def _check_bases(trees: OpenTrees, total: int) -> Steps:
+    """Check that the frozen bases have what their indexes say. Nothing can be read of a branch whose base is lost."""
+    problems: list[str] = []
+    for base, labels in trees.bases().items():
+        for problem in trees.damage_of(base):
+            if problem:
+                problems.append(f"{lost_contents.some(labels)}: {problem}")
+            yield 1, total, "frozen bases"
     return problems
 
 

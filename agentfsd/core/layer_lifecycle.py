@@ -132,7 +132,7 @@ class Layers:
             The layer; 0 for the bare lower.
         """
         parents, merges = layer_rows.parents(self._state.store), layer_rows.merges(self._state.store)
-        return max(_ancestors(ours, parents, merges) & _ancestors([theirs], parents, merges), default=0)
+        return max(ancestors(ours, parents, merges) & ancestors([theirs], parents, merges), default=0)
 
     def in_others(self, branch_id: str, parents: dict[int, int], merges: dict[int, list[int]]) -> set[int]:
         """Return the layers that another branch, or any snapshot, has in its chain or has merged.
@@ -141,7 +141,7 @@ class Layers:
         """
         heads = [branch.head for branch in self._state.branches.values() if branch.id != branch_id]
         heads += [snapshot.layer for snapshot in self._state.snapshots.values()]
-        return _ancestors(heads, parents, merges)
+        return ancestors(heads, parents, merges)
 
     def snapshots_along(self, head: int, *branch_ids: str) -> list[SnapshotRow]:
         """Return the snapshots along the chain of *head*, newest first.
@@ -251,7 +251,8 @@ class Layers:
         return [number for layer in (GARBAGE, *layer_rows.dead(store)) for number in store.objects_of(layer)]
 
 
-def _ancestors(start: Iterable[int], parents: dict[int, int], merges: dict[int, list[int]]) -> set[int]:
+def ancestors(start: Iterable[int], parents: dict[int, int], merges: dict[int, list[int]]) -> set[int]:
+    """Return layers with those below them, and all that was merged into these. The arguments are as for Layers.in_others()."""
     todo, seen = [layer for layer in start if layer in parents], set[int]()
     while todo:
         layer = todo.pop()

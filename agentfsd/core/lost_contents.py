@@ -59,13 +59,13 @@ def _say(problem: str, found: dict[int, Users]) -> str:
     users = found[int(match[1])]
     if not users:
         return f"{problem} (no branch and no snapshot shows it)"
-    files = ", and ".join(f"file {path.decode(errors='backslashreplace')!r} of {_some(labels)}" for path, labels in users.items())
+    files = ", and ".join(f"file {path.decode(errors='backslashreplace')!r} of {some(labels)}" for path, labels in users.items())
     in_branch = any(label.startswith("branch ") for labels in users.values() for label in labels)
     advice = "restore it from another state, or remove it" if in_branch else "it goes when the snapshot is deleted"
     return f"{problem} ({files}); {advice}"
 
 
-def _some(labels: Iterable[str]) -> str:
+def some(labels: Iterable[str]) -> str:
     every = [printable(label) for label in labels]
     more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
     return ", ".join(every[:_SHOWN]) + more

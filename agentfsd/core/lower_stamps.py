@@ -5,7 +5,7 @@ It does not know what was compared, nor why.
 
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 from agentfsd.types import Lower, LowerEntry
 
@@ -102,6 +102,9 @@ class StampedLower:
 
     def statvfs(self) -> os.statvfs_result:
         return self._lower.statvfs()
+
+    def damage(self) -> Iterator[str]:
+        return self._lower.damage()
 
     def close(self) -> None:
         """Do nothing: the lower belongs to somebody else."""

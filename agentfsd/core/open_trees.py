@@ -83,10 +83,33 @@ class OpenTrees:
         return sorted(self._state.branches)
 
     def named(self) -> list[tuple[str, Tree]]:
-        """Return (label, tree) of every branch and snapshot. The label is for people, such as "branch main"."""
+        """Return (label, tree) of every branch and snapshot, except those whose frozen base is lost.
+
+        The label is for people, such as "branch main".
+        """
+        lowers = self._state.lowers
+        return [(label, self.by_id(ref)) for label, ref, layer in self._labels() if not lowers.why_lost(lowers.name(layer))]
+
+    def bases(self) -> dict[str, list[str]]:
+        """Return the id of every frozen base that a branch or snapshot shows, with the labels of these."""
+        found = dict[str, list[str]]()
+        for label, _, layer in self._labels():
+            if name := self._state.lowers.name(layer):
+                found.setdefault(name, []).append(label)
+        return found
+
+    def damage_of(self, base: str) -> Iterator[str]:
+        """Yield what is wrong with a frozen base, as Lower.damage() does."""
+        if why := self._state.lowers.why_lost(base):
+            yield why
+        else:
+            yield from self._state.lowers.called(base).damage()
+
+    def _labels(self) -> list[tuple[str, str, int]]:
+        """Return (label, id, layer) of every branch and snapshot."""
         state = self._state
-        branches = [(f"branch {row.name}", self.of_branch(row.id)) for row in state.branches.values()]
-        return branches + [(f"snapshot {row.name}", self.of_snapshot(row.id)) for row in state.snapshots.values()]
+        branches = [(f"branch {row.name}", row.id, row.head) for row in state.branches.values()]
+        return branches + [(f"snapshot {row.name}", row.id, row.layer) for row in state.snapshots.values()]
 
     def loaded(self) -> int:
         """Return how many inodes the open trees hold in memory."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from agentfsd.core import frozen_layers
 from agentfsd.core.ids import check_name
 from agentfsd.core.layer_lifecycle import Layers
+from agentfsd.core.merged_branches import MergedInto, merged_branches
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.core.overlay_rules import OverlayRules
 from agentfsd.core.overlay_snapshots import MERGE, Snapshots
@@ -61,9 +62,7 @@ class Branches:
         Raises:
             Refusal: ``bad-name``, ``branch-exists``, or as Refs.find() for the source.
         """
-        check_name("branch", name)
-        if self._refs.branch_named(name) is not None:
-            raise Refusal(errno.EEXIST, "branch-exists", f"there is a branch named {name!r} already", "choose another name")
+        self.check_new(name)
         origin = self._refs.find(source if source is not None else DEFAULT_BRANCH)
         made_from = origin.id if isinstance(origin, BranchRow) else origin.branch_id
         with self._state.store.transaction() as tx:
@@ -75,6 +74,12 @@ class Branches:
             self._state.mark_temporary(tx, [row.id] if temporary else [])
             self._rules.branch_made(tx, row.id, made_from)
         return self._info(row)
+
+    def check_new(self, name: str) -> None:
+        """Refuse a name that no new branch can have: ``bad-name``, ``branch-exists``."""
+        check_name("branch", name)
+        if self._refs.branch_named(name) is not None:
+            raise Refusal(errno.EEXIST, "branch-exists", f"there is a branch named {name!r} already", "choose another name")
 
     def _add(self, tx: Transaction, name: str, base: str, base_layer: int, base_id: str = "") -> BranchRow:
         store = self._state.store
@@ -138,6 +143,10 @@ class Branches:
     def committed_ns(self, branch_id: str) -> int:
         """Return when a branch was last committed into the lower, in ns; 0 if it never was."""
         return int(self._state.store.value(_COMMITTED + branch_id) or 0)
+
+    def merged(self) -> dict[str, MergedInto]:
+        """Return where each branch was merged, by its id."""
+        return merged_branches(self._state, self._layers, self.default_id)
 
     def ids(self) -> list[str]:
         """Return the id of every branch, oldest first."""

@@ -21,6 +21,6 @@ class RecordedRuns:
             run_rows.put(store, row, KEPT)
         return row
 
-    def of(self, branch_id: str | None = None, *, last_only: bool = False) -> list[RunRow]:
-        """Return the runs of a branch, or of all (None), oldest first. *last_only*: of each branch only the last."""
-        return run_rows.read(self._state.store, branch_id, last_only=last_only)
+    def of(self, branch_id: str | None = None, *, last_only: bool = False, each_command: bool = False) -> list[RunRow]:
+        """Return the runs of a branch, or of all (None), oldest first. The arguments are those of run_rows.read()."""
+        return run_rows.read(self._state.store, branch_id, last_only=last_only, each_command=each_command)

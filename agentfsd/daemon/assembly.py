@@ -344,6 +344,7 @@ class Daemon:
         if self.config.frozen:
             commits = LowerCommits(self.overlay, self.config.state, self.config.lower)
             await self.base_making.freeze_main(commits.check)  # not what an interrupted commit has left
+        self.base_making.check_main()
         with trio.fail_after(_READY_TIMEOUT_S):
             root = await trio.to_thread.run_sync(os.stat, self.config.mountpoint, abandon_on_cancel=True)
         device = self.mount.is_at(root.st_dev)

@@ -56,6 +56,10 @@ class BaseMaking:
         async with self.made(lambda done, total, what: None) as base:
             overlay.branches.freeze(overlay.default_id, base)
 
+    def check_main(self) -> None:
+        """Raise what opening main's frozen base raises: if it is lost, the mount has nothing to show."""
+        self._overlay.lowers.of(self._overlay.refs.branch(self._overlay.default_id).head)
+
     async def sweep(self) -> None:
         """Remove the bases that nothing needs. To be called from time to time."""
         if self._turn.locked():

@@ -7,7 +7,7 @@ content of its own where the other lower has something else there.
 import stat
 from collections.abc import Iterable
 
-from agentfsd.core import copyup, hard_links
+from agentfsd.core import copyup, hard_links, origin
 from agentfsd.core.overlay import Overlay
 from agentfsd.core.transplant import Transplant
 from agentfsd.core.tree import Inode, Tree, join
@@ -31,14 +31,28 @@ def _prepare(overlay: Overlay, tree: Tree, own: set[int], over: Lower) -> Progre
     uses = sorted(use for use in overlay.store.uses_of_lower() if use.layer in tree.chain)
     for done, number in enumerate(dict.fromkeys(use.id for use in uses)):
         inode = tree.find_stored(number)
-        if inode is None or inode.has_own_data or inode.lower_path is None or inode.row_layer not in own:
+        if inode is None or inode.has_own_data or inode.lower_path is None or not _differs(tree, inode, over):
             continue
-        if _differs(tree, inode, over):
-            if inode.is_file:
-                copyup.own_content(inode)
-            else:
-                yield from keep_all(inode, None, {})
+        if inode.row_layer not in own:
+            if not _is_gone(over, inode):
+                continue  # what it was made from shows the same there
+            _doubt(tree, inode)
+        if inode.is_file:
+            copyup.own_content(inode)
+        else:
+            yield from keep_all(inode, None, {})
         yield done, len(uses), "keeping what the base has"
+
+
+def _doubt(tree: Tree, inode: Inode) -> None:
+    """Have the next commit ask: another one has moved what the branch was made from, and somebody may have changed it since."""
+    for path in list(hard_links.stored(tree, inode.id)):
+        parent, _, name = path.rpartition(b"/")
+        directory = reading.at(tree, parent)
+        if directory is not None and directory.is_dir and reading.at(tree, path) is inode:
+            with tree.store.transaction() as tx:
+                copyup.materialize(tx, directory, itself=False)
+                origin.doubt(directory, name)
 
 
 def take_what_went(made: Tree, before: Tree) -> Progress:

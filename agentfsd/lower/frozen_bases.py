@@ -146,7 +146,8 @@ class FrozenBases:
             with open(self._path(base_id, RECORD), "rb") as file:
                 return msgspec.msgpack.decode(file.read(), type=BaseRecord)
         except FileNotFoundError:
-            raise not_found("frozen base", base_id) from None
+            lost = f"it lay in {self._path(base_id)}: what branches have changed is kept, and shows again when it is back there"
+            raise not_found("frozen base", base_id, lost) from None
         except (OSError, msgspec.DecodeError) as exc:
             raise DamagedContent(f"the record of the frozen base in {self._path(base_id)} is damaged: {exc}") from exc
 

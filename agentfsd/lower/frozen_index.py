@@ -166,6 +166,10 @@ class FrozenIndex:
     def __contains__(self, directory: bytes) -> bool:
         return directory in self._places and directory not in self.unlistable
 
+    def directories(self) -> list[bytes]:
+        """Return the paths of all directories whose names are known."""
+        return list(self._places)
+
     def listing(self, directory: bytes) -> Listing:
         """Return the entries of a directory.
 

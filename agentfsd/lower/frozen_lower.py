@@ -5,8 +5,10 @@ import itertools
 import os
 import stat
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any, cast
 
+from agentfs_host.descent import join
 from agentfs_host.plain_paths import NOT_NAMES
 from agentfsd.domain_errors import DamagedContent
 from agentfsd.lower.frozen_index import FrozenEntry, FrozenIndex
@@ -145,6 +147,30 @@ class IndexedLower(FrozenLower):
 
     def listxattr(self, path: bytes) -> list[bytes]:
         return list(self._entry(path).xattrs or ())
+
+    def damage(self) -> Iterator[str]:
+        for directory in self._index.directories():
+            try:
+                entries = self._index.listing(directory)
+            except OSError as exc:
+                yield str(exc.strerror)
+                continue
+            for name, entry in entries.items():
+                path = join(directory, name)
+                if not (entry.failed or entry.unreadable) and not self._is_kept(path, entry):
+                    yield f"{os.fsdecode(path)!r} is missing or cut off in {self.place()}"
+            yield ""
+
+    def _is_kept(self, path: bytes, entry: FrozenEntry) -> bool:
+        """Whether the clone has what an entry says. FIFOs, sockets and device nodes need not be there."""
+        if entry.listed_type == 0:
+            return True
+        try:
+            status = HostLower.stat(self, path)
+        except OSError:
+            return False
+        is_whole = status.st_size == entry.size or not stat.S_ISREG(entry.mode)
+        return is_whole and stat.S_IFMT(status.st_mode) == stat.S_IFMT(entry.mode)
 
     # -- the index
 

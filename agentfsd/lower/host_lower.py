@@ -9,7 +9,7 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from agentfs_host import xattrs
 from agentfs_host.plain_paths import NOT_NAMES, directory_beneath, is_plain
@@ -73,6 +73,9 @@ class HostLower:
     def place(self) -> str:
         """The root's present path according to the kernel. It ends with " (deleted)" if the root was removed."""
         return os.readlink(f"/proc/self/fd/{self._root.fd}")
+
+    def damage(self) -> Iterator[str]:
+        return iter(())
 
     def device(self) -> int:
         """st_dev of the root."""

@@ -10,14 +10,19 @@ _OF_NOBODY = """
 DELETE FROM run WHERE branch_id NOT IN (SELECT id FROM branch) AND branch_id NOT IN (SELECT branch_id FROM deed)
 """
 
-
 _LAST = "id IN (SELECT max(id) FROM run GROUP BY branch_id)"
+_EACH = "id IN (SELECT max(id) FROM run GROUP BY branch_id, command)"
 
 
-def read(store: Store, branch_id: str | None = None, *, last_only: bool = False) -> list[RunRow]:
-    """Return the runs of one branch, or of all (None), oldest first. *last_only*: of each branch only the last."""
+def read(
+    store: Store, branch_id: str | None = None, *, last_only: bool = False, each_command: bool = False
+) -> list[RunRow]:  # fmt: skip
+    """Return the runs of one branch, or of all (None), oldest first.
+
+    *last_only*: of each branch only the last. *each_command*: of each branch the last of each command.
+    """
     values = () if branch_id is None else (branch_id,)
-    conditions = ["branch_id = ?"] * len(values) + [_LAST] * last_only
+    conditions = ["branch_id = ?"] * len(values) + [_LAST] * last_only + [_EACH] * each_command
     which = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     return list(map(RunRow._make, store.db.execute(f"SELECT {_COLUMNS} FROM run {which} ORDER BY id", values)))
 

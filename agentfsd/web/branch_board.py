@@ -5,12 +5,13 @@ How many lines each branch changed takes longer, and is not part of it: see Live
 
 import signal
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from agentfs_client import wire
 from agentfs_client.control import ControlClient
+from agentfsd.review import branch_runs
 from agentfsd.web.display_text import command_line, in_repository, visible
 
 _PATIENCE_S = 0.1  # with comparisons under way: the page follows what they find
@@ -23,13 +24,18 @@ Result = Literal["passed", "failed", ""]
 
 @dataclass(frozen=True)
 class LastRun:
-    """The command that was run last in a branch. ``how``: its end in words. ``is_stale``: the branch has changed since."""
+    """The command that was run last in a branch, or its last run of tests if there was one.
+
+    ``how``: its end in words. ``is_stale``: the branch has changed since. ``later``: the last command if that is another one, and
+    how it ended; "" for none.
+    """
 
     command: str
     how: str
     result: Result
     ended_ns: int
     is_stale: bool
+    later: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,11 +82,13 @@ def board(client: ControlClient, *, quickly: bool = False) -> list[BranchOnBoard
     workers = defaultdict[str, Counter[str]](Counter)
     for binding in client.bindings():
         workers[binding.branch][binding.command] += 1
-    runs = {run.branch_id: run for run in client.list_runs(last_only=True)}
+    runs = defaultdict[str, list[wire.RecordedRun]](list)
+    for run in client.list_runs(each_command=True):
+        runs[run.branch_id].append(run)
     rows = [
         BranchOnBoard(
             branch, branch.base if branch.base in refs else "", _workers(branch, workers[branch.name]),
-            last_run(runs.get(branch.id), branch),
+            last_run(runs[branch.id], branch),
             shared.get(branch.name, []), [in_repository(one.path_bytes, one.sentence) for one in branch.repositories],
             is_partial,
         )
@@ -104,23 +112,29 @@ def _rank(row: BranchOnBoard) -> tuple[bool, bool, int]:
     return branch.processes == 0, branch.name == "main", -max(branch.changed_ns, branch.created_ns)
 
 
-def last_run(run: wire.RecordedRun | None, branch: wire.Branch) -> LastRun | None:
-    """Describe the command that was run last in a branch."""
-    if run is None:
+def last_run(runs: Sequence[wire.RecordedRun], branch: wire.Branch) -> LastRun | None:
+    """Describe the run that tells most of a branch, see branch_runs.telling(). *runs*: those of the branch, oldest first."""
+    if not runs:
         return None
+    (run,) = branch_runs.telling(runs).values()
     is_stale = branch.changed_ns > run.ended_ns + _SLACK_NS
-    return LastRun(
-        command_line(run.command), _how(run.exit_code), "failed" if run.exit_code else "passed", run.ended_ns, is_stale
-    )
+    later = f"{_command(runs[-1])}: {_how(runs[-1])}" if runs[-1].id != run.id else ""
+    return LastRun(_command(run), _how(run), "failed" if run.exit_code else "passed", run.ended_ns, is_stale, later)
 
 
-def _how(exit_code: int) -> str:
-    if exit_code > _SIGNALLED:
+def _command(run: wire.RecordedRun) -> str:
+    return command_line(branch_runs.inner_command(run.command))
+
+
+def _how(run: wire.RecordedRun) -> str:
+    if run.exit_code > _SIGNALLED:
         try:
-            return f"killed by {signal.Signals(exit_code - _SIGNALLED).name}"
+            return f"killed by {signal.Signals(run.exit_code - _SIGNALLED).name}"
         except ValueError:
             pass
-    return f"failed, exit code {exit_code}" if exit_code else "passed"
+    if not branch_runs.is_test(run.command):
+        return f"failed, exit code {run.exit_code}" if run.exit_code else "ended, exit code 0"
+    return f"tests failed, exit code {run.exit_code}" if run.exit_code else "tests passed"
 
 
 def _shared(overlaps: Iterable[wire.PathOverlap]) -> dict[str, list[SharedWith]]:

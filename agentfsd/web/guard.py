@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from agentfsd.web.display_text import query
 
 MAX_FORM_BYTES = 1 << 20  # choosing single hunks of some thousands of files takes that
+_OF_READERS = ("/api/viewed",)  # what a page may post that only looks: it changes no branch
 _READING = ("GET", "HEAD")
 
 _HEADERS = {
@@ -161,7 +162,7 @@ class Guard:
         return None
 
     async def _check_change(self, scope: Scope, receive: Receive, headers: Headers, how: str) -> None:
-        if not self._writable:
+        if not self._writable and scope["path"] not in _OF_READERS:
             raise Refused(403, "This page only looks.", "`agentfsd ui --write` offers to commit, merge, restore and discard.")
         if how != "cookie" or headers.get("origin", "").lower() != f"http://{headers['host']}".lower():
             raise Refused(403, "That did not come from one of these pages.", "Go back to the page and use its button.")

@@ -19,6 +19,7 @@ from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import Pages, answer
 from agentfsd.web.query_params import QueryParams
 from agentfsd.web.review_routes import branch_of
+from agentfsd.web.sent_forms import SentForms, has_answer, stored_note
 
 _COMPARED_CHARACTERS = 150  # of a line that the page shows, with the line that the note is about
 
@@ -63,7 +64,7 @@ class NoteRoutes:
     """What the page that reviews a branch asks about notes."""
 
     def __init__(self, pages: Pages, overlay: LiveOverlay) -> None:
-        self._pages, self._overlay = pages, overlay
+        self._pages, self._overlay, self._sent = pages, overlay, SentForms()
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -87,6 +88,11 @@ class NoteRoutes:
         with self._overlay.client() as client:
             branch = branch_of(client, request)
             where = path.encode("utf-8", "surrogateescape")
+            if since_ns := self._sent.first_sent(_field(request, "once", "")):
+                notes = client.list_notes(branch.id, resolved=True)
+                known = stored_note(notes, since_ns, _field(request, "text"), where, line)
+                if known is not None:
+                    return answer(_shown(known))
             made = client.add_note(_field(request, "text"), branch.id, path=where, line=line)
             seen = _field(request, "seen", "") if line else ""
             if seen and not _is_seen(made.lines, seen):
@@ -101,7 +107,13 @@ class NoteRoutes:
         """Answer the note ``id``."""
         self._check()
         with self._overlay.client() as client:
-            return answer(_shown(client.reply_note(_number(request, "id"), _field(request, "text"))))
+            number, text = _number(request, "id"), _field(request, "text")
+            if since_ns := self._sent.first_sent(_field(request, "once", "")):
+                notes = client.list_notes(_field(request, "branch"), resolved=True)
+                known = next((note for note in notes if note.id == number), None)
+                if known is not None and has_answer(known, since_ns, text):
+                    return answer(_shown(known))
+            return answer(_shown(client.reply_note(number, text)))
 
     def resolve(self, request: Request) -> Response:
         """Settle the note ``id``; with ``open`` open it again."""

@@ -53,6 +53,7 @@ class LiveOverlay:
 
     def __init__(self, find: Callable[[], tuple[Mount, ControlClient]]) -> None:
         self._find = find
+        self._state: str | None = None
 
     def client(self) -> ControlClient:
         """Connect to the daemon; the caller closes the connection. DaemonGoneError."""
@@ -67,6 +68,13 @@ class LiveOverlay:
         mount, client = self._find()
         client.close()
         return mount.socket
+
+    def state_directory(self) -> str:
+        """Return the daemon's state directory. It is asked for once: it stays the same while the overlay is mounted."""
+        if self._state is None:
+            with self.client() as client:
+                self._state = client.status().state
+        return self._state
 
     def tree(self, ref: str) -> LiveTree:
         """Return a branch's or snapshot's tree, over a conversation of its own."""

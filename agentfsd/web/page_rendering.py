@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from agentfs_client.errors import AgentFSError, DaemonGoneError
 from agentfs_files.filesystem.filesystem_errors import ArchiveError
 from agentfsd.domain_errors import Refusal
+from agentfsd.review import branch_words
 from agentfsd.web import display_text
 from agentfsd.web.guard import Keys, Refused
 
@@ -59,6 +60,7 @@ class Pages:
             size=display_text.size,
             key=display_text.key,
             visible=display_text.visible,
+            kept=branch_words.kept,
         )
         self._templates.globals.update(plural=display_text.plural)
 

@@ -62,10 +62,10 @@ class ReviewRoutes:
             branch = next((each for each in branches if ref in (each.name, each.id)), None)
             if branch is None:
                 raise not_found("branch", ref, "it was deleted, or never there; the first page lists those there are")
-            runs = client.list_runs(branch.id)
+            runs = client.list_runs(branch.id, each_command=True)
         others = [(each.name, each.id) for each in branches if each.id != branch.id]
         since = branch.base if branch.base in refs else ""
-        run = last_run(runs[-1] if runs else None, branch)
+        run = last_run(runs, branch)
         return self._pages.page("review.html", request, branch=branch, others=others, since=since, run=run)
 
     def changes(self, request: Request) -> Response:

@@ -32,6 +32,7 @@ from agentfsd.web.overlay_model import LiveOverlay
 from agentfsd.web.page_rendering import HERE, Pages
 from agentfsd.web.read_routes import ReadRoutes
 from agentfsd.web.review_routes import ReviewRoutes
+from agentfsd.web.viewed_files import ViewedFiles
 from agentfsd.web.viewed_trees import ArchiveTree
 
 _LINKS = (("/", "b", "Branches"), ("/compare", "c", "Compare"), ("/files", "f", "Files"), ("/history", "h", "History"),
@@ -60,6 +61,7 @@ def overlay_site(
     routes: list[BaseRoute] = [*ReadRoutes(pages, overlay, ending).routes(), *FileRoutes(overlay).routes()]
     for each in (ReviewRoutes, ConflictRoutes, NoteRoutes):
         routes += each(pages, overlay).routes()
+    routes += ViewedFiles(overlay.state_directory).routes()
     return _site(pages, [*routes, *ChangeRoutes(pages, overlay).routes()], cookie_name, ending)
 
 

@@ -56,6 +56,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``undecided`` is the number of these conflicts that are not settled. ``notes`` is the number of its open notes. ``frozen_ns``
     is the time of the real directory's state that its unmodified files are from; 0 if they follow the real directory.
     ``last_path`` is what was changed last in it, escaped for people; "" if that is not known, or of a single branch.
+    ``merged_into`` is the branch that holds all of it by a merge, but for ``merged_since`` stored changes; "" for none, and for
+    bound processes.
     """
 
     name: str
@@ -79,6 +81,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     notes: int = 0
     frozen_ns: int = 0
     last_path: str = ""
+    merged_into: str = ""
+    merged_since: int = 0
 
 
 class PathOverlap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,6 +20,12 @@ class RunOperations:
         return ask(request, wire.RunReply, lambda reply: reply.run)
 
     @operation
-    def list_runs(self, branch: str | None = None, *, last_only: bool = False) -> Question[list[wire.RecordedRun]]:
-        """Return the commands that were run in a branch, or in all (None), oldest first; ``last_only``: the last of each."""
-        return ask(wire.RunList(branch=branch, last_only=last_only), wire.RunsReply, lambda reply: reply.runs)
+    def list_runs(
+        self, branch: str | None = None, *, last_only: bool = False, each_command: bool = False
+    ) -> Question[list[wire.RecordedRun]]:
+        """Return the commands that were run in a branch, or in all (None), oldest first.
+
+        With *last_only*, return the last of each branch; with *each_command*, the last run of each command in each branch.
+        """
+        request = wire.RunList(branch=branch, last_only=last_only, each_command=each_command)
+        return ask(request, wire.RunsReply, lambda reply: reply.runs)

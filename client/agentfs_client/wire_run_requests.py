@@ -19,8 +19,9 @@ class RunAdd(Request, frozen=True, kw_only=True, tag="run.add"):
 
 class RunList(Request, frozen=True, kw_only=True, tag="run.list"):
     """Ask for the commands that were run in a branch, oldest first: the last 100. ``branch`` None: in all branches; for a bound
-    caller in its own. ``last_only``: of each branch only the last.
+    caller in its own. ``last_only``: of each branch only the last; ``each_command``: of each branch the last of each command.
     """
 
     branch: str | None = None
     last_only: bool = False
+    each_command: bool = False

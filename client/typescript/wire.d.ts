@@ -176,6 +176,8 @@ export interface BindingsReply {
  * `undecided` is the number of these conflicts that are not settled. `notes` is the number of its open notes. `frozen_ns`
  * is the time of the real directory's state that its unmodified files are from; 0 if they follow the real directory.
  * `last_path` is what was changed last in it, escaped for people; "" if that is not known, or of a single branch.
+ * `merged_into` is the branch that holds all of it by a merge, but for `merged_since` stored changes; "" for none, and for
+ * bound processes.
  */
 export interface Branch {
   name: string;
@@ -199,6 +201,8 @@ export interface Branch {
   notes: number;
   frozen_ns: number;
   last_path: string;
+  merged_into: string;
+  merged_since: number;
 }
 
 /**
@@ -1348,13 +1352,14 @@ export interface RunAdd {
 
 /**
  * Ask for the commands that were run in a branch, oldest first: the last 100. `branch` None: in all branches; for a bound
- * caller in its own. `last_only`: of each branch only the last.
+ * caller in its own. `last_only`: of each branch only the last; `each_command`: of each branch the last of each command.
  */
 export interface RunList {
   op: "run.list";
   version?: number;
   branch?: string | null;
   last_only?: boolean;
+  each_command?: boolean;
 }
 
 export interface RunReply {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_frozen import LINES, build, change_lower
-from tests.mounted import AGENTFSD, Mounted
+from tests.mounted import AGENTFSD, Mounted, agentfsd
 
 
 @pytest.fixture
@@ -52,3 +52,50 @@ def test_a_deep_tree_that_the_base_does_not_have_is_committed(project: Mounted) 
     project.cli("commit", "fix")
     assert (project.lower / deep / "file").read_text() == "2\n"
     assert project.json("diff", "fix")["changes"] == []
+
+
+def test_fsck_names_what_a_base_has_lost_and_who_needs_it(project: Mounted) -> None:
+    project.cli("branch create", "fix", "--frozen")
+    project.cli("branch create", "two", "--from", "fix")
+    project.sh("fix", "echo 1 > one")
+    assert project.fsck() == []
+    (base,) = (project.state / "bases").iterdir()
+    (base / "tree/dir/inner").unlink()
+    (base / "tree/other").write_text("1\n")
+    found = sorted(project.fsck())
+    assert [line.split(": ")[0] for line in found] == ["branch fix, branch two"] * 2
+    assert "'dir/inner' is missing" in found[0]
+    assert "'other' is missing or cut off" in found[1]
+    assert "Input/output error" in project.run("fix", "cat", "dir/inner", check=False).stderr
+    project.kill()
+    base.rename(project.state / "away")
+    project.mount()
+    (lost,) = project.fsck()
+    assert lost.startswith("branch fix, branch two: there is no frozen base named")
+    assert "shows again when it is back there" in project.cli("commit", "fix", check=False).stderr
+    (project.state / "away").rename(base)
+    assert project.sh("fix", "cat one text") == f"1\n{LINES}"
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_is_frozen(project: Mounted) -> None:
+    project.cli("branch create", "fix", "--frozen")
+    bases = sorted((project.state / "bases").iterdir())
+    refused = project.cli("branch create", "fix", "--frozen", check=False)
+    assert "there is a branch named 'fix' already" in refused.stderr
+    assert sorted((project.state / "bases").iterdir()) == bases
+
+
+def test_a_mount_whose_base_is_lost_says_so(make_mount: Callable[..., Mounted], tmp_path: Path) -> None:
+    project = make_mount(build(tmp_path / "lower"), "--base", "frozen")
+    project.sh("main", "echo 1 > one")
+    agentfsd("umount", str(project.path))
+    (base,) = (project.state / "bases").iterdir()
+    base.rename(project.state / "away")
+    command = ("mount", str(project.lower), str(project.path), "--state", str(project.state))
+    refused = agentfsd(*command, check=False)
+    assert refused.returncode == 1
+    assert f"there is no frozen base named '{base.name}'" in refused.stderr
+    assert f"it lay in {base}" in refused.stderr
+    (project.state / "away").rename(base)
+    project.mount()
+    assert project.sh("main", "cat one text") == f"1\n{LINES}"

@@ -36,7 +36,7 @@ def test_commands_are_recorded_and_compared(project: Mounted) -> None:
     assert texts[1].startswith("$ true  ")
     assert "  ok after " in texts[1]
     assert texts[2].startswith("before-tests  ")
-    assert texts[3].startswith("$ sh -c ")
+    assert texts[3].startswith("$ sed -i ")
     assert "SIGKILL after " in project.cli("log", "killed").stdout
 
     project.cli("merge", "good", "main")

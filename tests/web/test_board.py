@@ -99,6 +99,16 @@ def test_run_before_the_last_change_is_said_to_be_one(mounted: Mounted, address:
     assert "changed since" in visitor.get("/review?branch=stale").text
 
 
+def test_board_shows_how_tests_ended_whatever_was_run_later(mounted: Mounted, address: str) -> None:
+    mounted.run("one", "sh", "-c", ": make test; exit 3", new=True, check=False)
+    mounted.run("one", "pwd")
+    text = next(each for each in Visitor(address).enter().get("/").text.split("<tr")[1:] if 'data-branch="one"' in each)
+    assert 'data-result="failed"' in text
+    assert "tests failed, exit code 3" in text
+    assert "then pwd: ended, exit code 0" in text
+    assert ">: make test; exit 3</code>" in text
+
+
 def test_overlaps_name_the_other_branches(mounted: Mounted, address: str) -> None:
     for branch in ("one", "two", "three"):
         mounted.run(branch, "sh", "-c", f"echo {branch} > text", new=True)

@@ -284,6 +284,27 @@ def test_viewed_marks_stay_until_the_file_changes(browser: Browser, address: str
     assert browser.run("document.getElementById('viewed').innerText") == "0 of 2 viewed"
 
 
+@pytest.mark.parametrize("option", ["--write", ""])
+def test_viewed_marks_outlive_the_server(mounted: Mounted, option: str) -> None:
+    branch(mounted, f"outliving{option}", "echo one > first")
+    found = next(each for each in mounted.json("branch list") if each["name"] == f"outliving{option}")
+    options = ["-m", str(mounted.path), *([option] if option else [])]
+    with served(*options) as place:
+        visitor = Visitor(place).enter()
+        csrf = visitor.get(f"/review?branch={found['id']}").text.partition('data-csrf="')[2].partition('"')[0]
+        form = {"branch": found["id"], "path": "first", "version": "abc"}
+        assert visitor.post("/api/viewed", {**form, "csrf": "wrong"}).status == 403
+        assert visitor.post("/api/viewed", {**form, "csrf": csrf}).status == 200
+        assert visitor.post("/api/viewed", {**form, "csrf": csrf, "path": ""}).status == 400
+        for number in range(60):  # only the branches that were marked last are kept
+            visitor.post("/api/viewed", {"branch": f"other-{number}", "path": "x", "version": "y", "csrf": csrf})
+        assert visitor.get(f"/api/viewed?branch={found['id']}").json() == {}
+        visitor.post("/api/viewed", {**form, "csrf": csrf})
+    with served(*options) as place:
+        visitor = Visitor(place).enter()
+        assert visitor.get(f"/api/viewed?branch={found['id']}").json() == {"first": "abc"}
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_width_and_scheme_is_readable(browser: Browser, address: str, mounted: Mounted, dark: bool) -> None:
     if "wide" not in {each["name"] for each in mounted.json("branch list")}:
@@ -308,7 +329,7 @@ def test_only_our_own_form_changes_anything(address: str, mounted: Mounted) -> N
     with served("-m", str(mounted.path)) as looking:
         reading = Visitor(looking).enter()
         page = reading.get("/review?branch=kept").text
-        assert ("only looks" in page, "data-writable" in page, "csrf" in page) == (True, False, False)
+        assert ("only looks" in page, "data-writable" in page, 'name="csrf"' in page) == (True, False, False)
         for path in ("commit", "merge", "take-back"):
             assert reading.post(f"/api/review/{path}", {"branch": of_branch, "all": "1", "csrf": "x"}).status == 403
             assert writing.get(f"/api/review/{path}").status == 405

@@ -1,6 +1,8 @@
 """Notes on the page that reviews a branch, in a real browser: written at a line, answered, settled, and never more than text."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -239,6 +241,23 @@ def test_notes_are_readable_at_every_width(browser: Browser, address: str, mount
         assert browser.run("document.documentElement.scrollWidth") <= width
         assert browser.run(CONTRAST) == []
         browser.press("Escape")
+
+
+def test_a_note_that_is_sent_again_is_the_same_note(address: str, mounted: Mounted) -> None:
+    """Also if the daemon has died in between, after it stored the note."""
+    found = branch(mounted, "again")
+    visitor = Visitor(address).enter()
+    form = {"branch": found, "text": "twice\r\n", "csrf": visitor.csrf("/review?branch=again")}
+    made = visitor.post("/api/notes/add", {**form, "path": "text.py", "line": "12", "once": "1-a"}).json()
+    os.kill(mounted.record().pid, signal.SIGKILL)
+    again = {
+        visitor.post("/api/notes/add", {**form, "path": "text.py", "line": "12", "once": "1-a"}).json()["id"] for _ in range(2)
+    }
+    assert again == {made["id"]}
+    for _ in range(2):
+        visitor.post("/api/notes/answer", {**form, "id": str(made["id"]), "once": "2-b"})
+    assert [len(each["answers"]) for each in visitor.get(f"/api/notes?branch={found}").json()] == [1]
+    assert visitor.post("/api/notes/add", {**form, "path": "text.py", "line": "12", "once": "3-c"}).json()["id"] != made["id"]
 
 
 def test_only_our_own_form_writes_notes(address: str, mounted: Mounted) -> None:

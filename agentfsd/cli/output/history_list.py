@@ -6,6 +6,7 @@ from typing import NamedTuple
 from agentfs_client import wire
 from agentfsd.cli.output import printing, run_lines
 from agentfsd.control import status_text
+from agentfsd.review import branch_words
 
 
 class Event(NamedTuple):
@@ -39,7 +40,8 @@ def branch_line(branch: wire.Branch) -> str:
     git = "".join(f"; {status_text.in_repository(one.path_bytes, one.sentence)}" for one in branch.repositories)
     merging = f"; {status_text.merging(branch)}" if branch.merging else ""
     notes = f"; {printing.plural(branch.notes, 'open note')}" if branch.notes else ""
-    return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{git}{merging}{notes}"
+    kept = f"; {branch_words.kept(branch)}" if branch_words.kept(branch) else ""
+    return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{kept}{git}{merging}{notes}"
 
 
 def _indented(events: Sequence[Event]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from agentfs_client import wire
 from agentfsd.cli.output import plain_lines
 from agentfsd.control import status_text
 from agentfsd.control.status_text import plural
+from agentfsd.review import branch_runs
 
 _CHARACTERS = 40  # of a command in a table
 _SIGNALLED = 128
@@ -28,7 +29,8 @@ def took(run: wire.RecordedRun) -> str:
 
 
 def shortened(command: str) -> str:
-    """Return the beginning of a command."""
+    """Return the beginning of a command, without the shell that was only started for it."""
+    command = " ".join(branch_runs.inner_command(command).split())
     return command if len(command) <= _CHARACTERS else command[: _CHARACTERS - 3] + "..."
 
 

@@ -11,6 +11,7 @@ from agentfsd.cli import compared_branches
 from agentfsd.cli.output import run_lines
 from agentfsd.control import status_text
 from agentfsd.escape import printable
+from agentfsd.review import branch_runs, branch_words
 
 ORDERS = ("newest", "last change", "name", "result")
 _COMMANDS = 2  # that are named of a branch
@@ -23,7 +24,7 @@ class BoardRow:
 
     Attributes:
         lines: Added and removed lines; None while they are being counted.
-        run: The command that was run last in it.
+        run: The last run of tests in it, or else the command that was run last.
         alive: The processes in it, for people; "" for none.
     """
 
@@ -48,7 +49,7 @@ class BoardRow:
 
     @property
     def command(self) -> str:
-        return printable(self.run.command) if self.run is not None else ""
+        return printable(branch_runs.inner_command(self.run.command)) if self.run is not None else ""
 
     @property
     def ended(self) -> str:
@@ -69,20 +70,9 @@ class BoardRow:
             shared if branch.overlaps else "",
             notes,
             status_text.plural(git, "git commit") if git else "",
-            self._kept,
+            branch_words.kept(branch),
         ]
         return "; ".join(part for part in parts if part)
-
-    @property
-    def _kept(self) -> str:
-        branch = self.branch
-        if not branch.committed_ns:
-            return ""
-        return "committed" if not branch.changed else "committed, more since" if self._has_moved else "committed in part"
-
-    @property
-    def _has_moved(self) -> bool:
-        return self.branch.changed_ns > self.branch.committed_ns
 
 
 @dataclass(slots=True)
@@ -94,7 +84,7 @@ class BoardReader:
     def read(self, daemon: ControlClient) -> list[BoardRow]:
         """Return all rows; lines that were not counted yet are missing."""
         branches = daemon.list_branches()
-        runs = {run.branch_id: run for run in daemon.list_runs(last_only=True)}
+        runs = branch_runs.telling(daemon.list_runs(each_command=True))
         working: dict[str, Counter[str]] = {}
         for binding in daemon.bindings():
             working.setdefault(binding.branch, Counter())[binding.command or "?"] += 1

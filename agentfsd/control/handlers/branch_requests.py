@@ -22,7 +22,6 @@ from agentfsd.control.reply_records import author_of, merge_reply
 from agentfsd.control.request_context import RequestContext
 from agentfsd.control.snapshot_tags import SnapshotRefs
 from agentfsd.control.status_text import plural
-from agentfsd.core.ids import check_name
 from agentfsd.core.linked_worktrees import GIT_FILE
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import rebasing
@@ -36,7 +35,7 @@ async def create_branch(services: Services, request: wire.BranchCreate, context:
     """Create a branch."""
     source = services.pin(request.source)
     overlay = services.overlay
-    check_name("branch", request.name)
+    overlay.branches.check_new(request.name)  # before the real directory is frozen, which may take long
     origin = overlay.refs.find(source or overlay.default_id)
     is_frozen = bool(overlay.lowers.name(origin.head if isinstance(origin, BranchRow) else origin.layer))
     async with services.frozen_base(context) if request.frozen and not is_frozen else nullcontext("") as base:

@@ -37,7 +37,7 @@ async def list_runs(services: Services, request: wire.RunList, context: RequestC
     named = request.branch if context.bound_to is None else context.branch
     branch_id = None if named is None else services.overlay.refs.branch(named).id
     names = {one: name for name, one in services.overlay.refs.names(branches=True)}
-    rows = services.overlay.runs.of(branch_id, last_only=request.last_only)
+    rows = services.overlay.runs.of(branch_id, last_only=request.last_only, each_command=request.each_command)
     return wire.RunsReply(runs=[_described(row, names[row.branch_id]) for row in rows if row.branch_id in names])
 
 

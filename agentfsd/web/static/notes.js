@@ -51,7 +51,7 @@ function acts(note, made) {
   const bar = el("div", { class: "remark-acts" }, reply, settle);
   reply.addEventListener("click", () => {
     if (made.querySelector("form")) return made.querySelector("textarea").focus();
-    made.append(form(`Reply to note ${note.id}`, "Reply", (text) => post("answer", { id: note.id, text }), () => reply.focus()));
+    made.append(form(`Reply to note ${note.id}`, "Reply", (text, once) => post("answer", { branch, id: note.id, text, once }), () => reply.focus()));
     made.querySelector("textarea").focus();
   });
   settle.addEventListener("click", async () => {
@@ -77,6 +77,7 @@ function form(label, verb, send, left, begun = "") {
   const text = el("textarea", { rows: 3, maxlength: MOST_CHARACTERS, "aria-label": label, placeholder: label });
   text.value = begun;
   const button = el("button", { type: "submit", class: "primary" }, verb);
+  const once = Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-"); // sent again, it is the same note
   const close = () => {
     made.remove();
     left();
@@ -87,7 +88,7 @@ function form(label, verb, send, left, begun = "") {
     if (!text.value.trim() || button.disabled) return;
     button.disabled = true;
     try {
-      await send(text.value);
+      await send(text.value, once);
     } catch (error) {
       button.disabled = false;
       return complain(made, error);
@@ -196,7 +197,7 @@ function openAt(at) {
   if (!begun?.value.trim()) {
     opened?.form.remove();
     const label = at.line ? `Note on line ${at.line}` : at.key ? "Note on this file" : "Note on the branch";
-    const send = (text) => post("add", { branch, name, path: at.key, line: at.line || "", seen: at.seen ?? "", text });
+    const send = (text, once) => post("add", { branch, name, path: at.key, line: at.line || "", seen: at.seen ?? "", text, once });
     opened = { place: at, form: form(label, "Add note", send, () => ((opened = null), draw())) };
     opened.form.id = "note-form";
     draw();

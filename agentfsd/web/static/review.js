@@ -28,7 +28,7 @@ const search = document.getElementById("search");
 const layout = document.getElementById("layout");
 const { branch, name, since } = box.dataset;
 const writable = box.dataset.writable !== undefined;
-const marks = new ViewedMarks(branch);
+const marks = new ViewedMarks(branch, box.dataset.csrf);
 let files = [];
 let found = [];
 let counts = {};
@@ -333,7 +333,7 @@ async function start() {
   for (const button of document.querySelectorAll("#commit, #merge, #take-back")) button.disabled = true; // until it is known what there is
   let said;
   try {
-    said = await ask(address("/api/review", { branch }));
+    [said] = await Promise.all([ask(address("/api/review", { branch })), marks.read()]);
   } catch (error) {
     sum.textContent = "";
     cards.replaceChildren(refusal(error));

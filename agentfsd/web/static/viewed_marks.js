@@ -1,9 +1,17 @@
-// Which files of a branch a person has viewed, and in which version: kept by the browser, so a changed file is not viewed any more.
+// Which files of a branch a person has viewed, and in which version, so that a changed file is not viewed any more. `agentfsd ui` keeps it.
+
+import { address, ask } from "./dom.js";
 
 export class ViewedMarks {
-  constructor(branch) {
-    this.place = `viewed ${branch}`; // of a branch's id, which no other branch gets
-    this.versions = JSON.parse(localStorage.getItem(this.place) ?? "{}"); // by key of a file
+  constructor(branch, csrf) {
+    Object.assign(this, { branch, csrf, versions: {} }); // by key of a file
+    this.sent = Promise.resolve();
+  }
+
+  // Read what is kept. Without an answer the page does without.
+  async read() {
+    await this.sent;
+    this.versions = await ask(address("/api/viewed", { branch: this.branch })).catch(() => this.versions);
   }
 
   has(change) {
@@ -16,8 +24,11 @@ export class ViewedMarks {
   }
 
   keep(file) {
-    if (file.isViewed && file.data) this.versions[file.change.key] = file.data.version;
-    else delete this.versions[file.change.key];
-    localStorage.setItem(this.place, JSON.stringify(this.versions));
+    const { key } = file.change;
+    const version = file.isViewed && file.data ? file.data.version : "";
+    if (version) this.versions[key] = version;
+    else delete this.versions[key];
+    const body = new URLSearchParams({ csrf: this.csrf, branch: this.branch, path: key, version });
+    this.sent = this.sent.then(() => ask("/api/viewed", { method: "POST", body, keepalive: true })).catch(() => {}); // it stays on this page
   }
 }
