@@ -70,7 +70,7 @@ class RepositoryFitter:
             joined = yield from self._join(inside, manner)
         except GitFailed as exc:
             self._decide(inside)
-            text = f"{exc} ({command_in(manner.names[1], self._path, 'fsck')} says more)"
+            text = f"{exc} ({self._advice(manner)})"
             self._fitted.clashes.append(Clash(self._path, "repository", text))
             return
         joined.clashes += self._blocked(joined)
@@ -98,6 +98,12 @@ class RepositoryFitter:
         for linked in self._linked:
             self._say_unstaged(joined.linked[linked.name], linked.work_tree, manner.names[0])
             yield from self._take_linked(linked, joined.linked[linked.name], inside, touched)
+
+    def _advice(self, manner: Manner) -> str:
+        """Say what helps where git failed."""
+        if self._sides.ours.on_base and not self._sides.theirs.on_base:  # whose lower may have commits that ours lacks
+            return f"if it came to the real directory since {manner.names[0]} was made: `agentfsd rebase {manner.names[0]}` first"
+        return f"{command_in(manner.names[1], self._path, 'fsck')} says more"
 
     def _work_tree(self) -> bytes | None:
         return work_trees.work_tree_in(self._sides.ours, self._path, itertools.chain(self._his, self._mine))

@@ -1,5 +1,6 @@
 """Branches with a frozen base in the hands of people who mix them with others, and when something goes wrong."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,3 +100,24 @@ def test_a_mount_whose_base_is_lost_says_so(make_mount: Callable[..., Mounted], 
     (project.state / "away").rename(base)
     project.mount()
     assert project.sh("main", "cat one text") == f"1\n{LINES}"
+
+
+def test_commits_that_only_another_base_has_ask_for_a_rebase(project: Mounted) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-C", str(project.lower), "-c", "user.name=n", "-c", "user.email=n@e", *arguments], check=True)
+
+    git("init", "-q", "-b", "trunk")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    project.cli("branch create", "fix", "--frozen")
+    (project.lower / "text").write_text(LINES + "person\n")
+    git("commit", "-qam", "person")
+    project.cli("branch create", "newer", "--frozen")
+    commit = "git -c user.name=n -c user.email=n@e commit -qam mine"
+    for source in ("newer", "main"):
+        project.sh(source, f"echo {source} >> other; {commit}")
+        refused = project.cli("merge", source, "fix", check=False)
+        assert "`agentfsd rebase fix` first" in refused.stdout, refused.stdout
+    project.cli("rebase", "fix")
+    project.cli("merge", "newer", "fix")
+    assert project.sh("fix", "git log --format=%s; git status --porcelain; git fsck --strict") == "mine\nperson\nfirst\n"
