@@ -47,7 +47,7 @@ def test_commands_are_recorded_and_compared(project: Mounted) -> None:
     assert listed[1][23:].startswith("snapshot main-2 [after merge]  ")
     head = listed.index("branch good: 2 changes since the lower; merged into main")
     good = [line[23:].split("  ")[0] for line in listed[head + 1 : head + 5]]
-    ran_first = "$ sh -c 'sed -i s/^3$/three/ text; echo..."
+    ran_first = "$ sed -i s/^3$/three/ text; echo new > new"
     assert good == ["$ true", "snapshot before-tests", ran_first, "made from the real directory"]
     bad, good, killed = project.json("compare", "bad", "good", "killed")
     assert (bad["run"]["exit_code"], bad["changed"], bad["added"], bad["removed"], bad["conflicts"]) == (7, 1, 1, 1, 1)

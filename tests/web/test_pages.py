@@ -357,7 +357,7 @@ def test_a_picture_that_every_branch_has_changed_is_shown_as_a_snapshot_has_it(
     mounted = make_mount(lower)
     mounted.cli("snapshot create", "before")
     (mounted.path / "dot.png").write_bytes(DOT + b"changed")
-    with served("-m", str(mounted.path), command=AGENTFSD) as place:
+    with served("-m", str(mounted.path)) as place:
         visitor = Visitor(place).enter()
         assert visitor.get("/api/lower-image?path=dot.png").body == DOT
         mounted.cli("snapshot delete", "before")

@@ -10,13 +10,8 @@ import msgspec
 import pytest
 
 from agentfsd.domain_errors import Refusal
-<<<<<<< HEAD
-from agentfsd.web.marked_text import MarkedLines, TakenLines, joined, split, written
-from tests.mounted import Mounted
-=======
 from agentfsd.web.marked_text import MarkedLines, TakenLines, as_ended, joined, split, written
-from tests.mounted import AGENTFSD, Mounted
->>>>>>> review
+from tests.mounted import Mounted
 from tests.web.asking import Visitor
 from tests.web.browser import Browser, served
 from tests.web.test_pages import DOT
