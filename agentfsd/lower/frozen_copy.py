@@ -143,6 +143,8 @@ class FrozenCopy:
                 self._renew(made, seen.path, name, entry, known)
             if not self._pass:
                 self._step()
+        for name in seen.entries.keys() - made.keys():
+            del seen.entries[name]
         for name in old.keys() - made.keys():
             self._changed = join(seen.path, name)
             self._drop(seen.path, name, old[name])
@@ -175,7 +177,7 @@ class FrozenCopy:
         path = join(directory, name)
         with _of_the_lower():
             target = self._lower.readlink(path) if stat.S_ISLNK(entry.mode) else b""
-            entry = msgspec.structs.replace(entry, xattrs=read_xattrs(self._lower, path))
+        entry = self._with_xattrs(path, entry)
         if stat.S_ISDIR(entry.mode):
             self._clone.make_directory(directory, name)
         elif stat.S_ISLNK(entry.mode):
@@ -183,6 +185,10 @@ class FrozenCopy:
         else:
             self._clone.make_node(directory, name, entry)
         return entry
+
+    def _with_xattrs(self, path: bytes, entry: FrozenEntry) -> FrozenEntry:
+        with _of_the_lower():
+            return msgspec.structs.replace(entry, xattrs=read_xattrs(self._lower, path))
 
     def _file(self, directory: bytes, name: bytes, entry: FrozenEntry) -> FrozenEntry:
         path = join(directory, name)
@@ -197,8 +203,9 @@ class FrozenCopy:
             with _of_the_lower():
                 fd = self._lower.open(path)
         except PermissionError as exc:
+            entry = msgspec.structs.replace(self._with_xattrs(path, entry), unreadable=exc.errno)
             self._clone.make_unreadable(directory, name)
-            return msgspec.structs.replace(entry, unreadable=exc.errno, xattrs=read_xattrs(self._lower, path))
+            return entry
         try:
             return self._copied(fd, directory, name, entry)
         finally:
@@ -230,13 +237,14 @@ class FrozenCopy:
         path, known = join(directory, name), self._links.get((entry.dev, entry.ino))
         if known is None or known.stamp != _stamp(entry) or (path in self._again and known.written_in != self._pass):
             return None
+        entry = self._with_xattrs(path, entry)
         first = next(iter(known.paths), None)
         if first is None or not self._clone.link_own(first, directory, name):
             return None
         known.paths.add(path)
         if known.is_fresh:
             self._fresh.add(path)
-        return msgspec.structs.replace(entry, xattrs=read_xattrs(self._lower, path))
+        return entry
 
     def _note_links(self, path: bytes, entry: FrozenEntry) -> None:
         if entry.nlink > 1:

@@ -32,7 +32,10 @@ def root_entry(lower: HostLower) -> FrozenEntry:
 
 
 def walk(lower: HostLower) -> Iterator[Seen]:
-    """Yield every directory of a lower, each before those in it. What vanishes before it is looked at is left out."""
+    """Yield every directory of a lower, each before those in it. What vanishes before it is looked at is left out.
+
+    Directories that the caller takes out of the entries before it goes on are not entered.
+    """
     device = lower.device()
     paths = [b""]
     while paths:

@@ -42,6 +42,8 @@ class Disturber:
     def _acts(self) -> list[Callable[[], object]]:
         one, two, directory = self._file(), self._file(), self._directory()
         new = directory / self._rng.choice("abcdefgh")
+        if new.is_fifo():
+            return [new.unlink]
         return [
             lambda: one.write_bytes(self._content()), lambda: self._keep_times(one), one.unlink, lambda: one.chmod(0o640),
             lambda: os.replace(one, two), lambda: os.replace(one, new), lambda: os.link(one, new), lambda: new.mkdir(),
