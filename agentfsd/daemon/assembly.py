@@ -354,7 +354,7 @@ class Daemon:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.state.given_up)
         log.info("%s is mounted on %s", self.config.lower, self.config.mountpoint)
-        notices = [self.held.notice, *self.overlay.damage_notes()]
+        notices = [self.held.notice, *self.overlay.damage_notes(), "" if self.config.frozen else self.base_making.notice()]
         ready.tell(Readiness(notice="; ".join(sentence for sentence in notices if sentence)))
         self.manager.ready(self._status())
         self._is_ready = True

@@ -1,13 +1,14 @@
 """Makes frozen bases of the real directory for requests, and removes those that no branch, snapshot or undo needs any more."""
 
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import trio
 
 from agentfsd.control.cooperative import cancelled
-from agentfsd.core.ids import IdMaker
+from agentfsd.core.ids import IdMaker, made_ns
 from agentfsd.core.overlay import Overlay
 from agentfsd.lower.frozen_bases import FrozenBases
 
@@ -59,6 +60,12 @@ class BaseMaking:
     def check_main(self) -> None:
         """Raise what opening main's frozen base raises: if it is lost, the mount has nothing to show."""
         self._overlay.lowers.of(self._overlay.refs.branch(self._overlay.default_id).head)
+
+    def notice(self) -> str:
+        """Say that main has a frozen base, to somebody who has not asked for one; "" if it has none."""
+        base = self._overlay.lowers.name(self._overlay.refs.branch(self._overlay.default_id).head)
+        made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(made_ns(base) / 1e9)) if base else ""
+        return f"main shows the real directory as it was at {made}: `agentfsd rebase main` brings it up to date" if base else ""
 
     async def sweep(self) -> None:
         """Remove the bases that nothing needs. To be called from time to time."""

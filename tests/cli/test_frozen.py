@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mounted import Mounted
+from tests.mounted import Mounted, agentfsd
 
 LINES = "".join(f"{number}\n" for number in range(1, 21))
 
@@ -204,6 +204,9 @@ def test_a_mount_with_a_frozen_base(make_mount: Callable[..., Mounted], tmp_path
     project.kill()
     project.mount()
     assert (project.path / "other").read_text() == LINES, "a second start keeps the base"
+    agentfsd("umount", str(project.path))
+    said = agentfsd("mount", str(project.lower), str(project.path), "--state", str(project.state)).stderr
+    assert "main shows the real directory as it was at 20" in said, said
     project.sh("main", "echo 1 > one")
     project.cli("discard", "main")
     assert not (project.path / "one").exists()

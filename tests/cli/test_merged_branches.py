@@ -20,7 +20,8 @@ def said(mounted: Mounted, branch: str) -> list[str]:
         for command in ("branch list", "status")
     ]
     compared = mounted.cli("compare", branch).stdout.splitlines()[-1]
-    return [*lines, compared, mounted.cli("log", branch).stdout.splitlines()[0]]
+    logged = next(line for line in mounted.cli("log", branch).stdout.splitlines() if f"branch {branch}: " in line)
+    return [*lines, compared, logged]
 
 
 def test_a_merged_branch_says_so_and_what_came_since(one: Mounted) -> None:
@@ -41,6 +42,16 @@ def test_a_branch_made_from_another_has_not_merged_it(one: Mounted) -> None:
     assert not any("merged" in line for branch in ("one", "child") for line in said(one, branch))
     one.cli("merge", "child", "--into", "one")
     assert all("merged into one" in line for line in said(one, "child"))
+
+
+def test_a_branch_that_took_over_another_is_not_said_to_be_in_it(one: Mounted) -> None:
+    """A fast-forward gives both the same layers."""
+    one.cli("branch create", "other")
+    one.cli("merge", "one", "--into", "other")
+    one.cli("merge", "one", "--into", "main")
+    assert not any("merged" in line for line in said(one, "main"))
+    assert all("merged into main" in line for line in said(one, "one"))
+    assert not any("merged into one" in line for line in said(one, "other"))
 
 
 def test_a_merge_survives_the_commit_of_its_target(one: Mounted) -> None:

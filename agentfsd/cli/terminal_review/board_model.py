@@ -49,7 +49,7 @@ class BoardRow:
 
     @property
     def command(self) -> str:
-        return printable(branch_runs.inner_command(self.run.command)) if self.run is not None else ""
+        return printable(" ".join(branch_runs.inner_command(self.run.command).split())) if self.run is not None else ""
 
     @property
     def ended(self) -> str:
@@ -156,4 +156,5 @@ def _is_idle(row: BoardRow) -> bool:
 
 
 def _searched(row: BoardRow) -> str:
-    return " ".join((row.branch.name, row.command, row.alive, row.note)).lower()
+    note = row.note.replace(f"merged into {row.branch.merged_into}", "merged")  # the other branch is found by its own row
+    return " ".join((row.branch.name, row.command, row.alive, note)).lower()
