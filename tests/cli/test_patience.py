@@ -23,7 +23,7 @@ def answer(state: StateDirectory) -> Readiness:
     with subprocess.Popen([sys.executable, "-c", LATE, str(writes), said], pass_fds=[writes]) as late:
         os.close(writes)
         try:
-            return daemon_start._await_ready(late.pid, ready, -1, state)
+            return daemon_start._await_ready(late.pid, ready, -1, state, freezes=False)
         finally:
             os.close(ready)
 

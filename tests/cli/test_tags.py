@@ -68,6 +68,7 @@ def test_an_older_state_keeps_what_was_said(tmp_path: Path, said: str, keeps_nam
         database.execute("UPDATE snapshot SET kind = ''")
         database.execute("DROP TABLE seal")
         database.execute("DROP TABLE step")
+        database.execute("ALTER TABLE layer DROP COLUMN base")
         database.execute("PRAGMA user_version = 3")
         if said:
             database.execute("INSERT INTO fact VALUES ('policy.retention.keep_tagged', ?)", (said,))
