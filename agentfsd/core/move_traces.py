@@ -33,6 +33,8 @@ class MoveTraces:
             return True
         if inode.ino >= NEW_INO_BASE or inode.lower_path is None:
             return False
+        if self._shows(inode.lower_path, inode.ino):
+            return True
         return (not inode.is_dir and inode_stat.attributes(inode).nlink > 1) or self._is_below_moved(inode.lower_path)
 
     @staticmethod
@@ -60,6 +62,13 @@ class MoveTraces:
             if path in self._moved:
                 return True
         return False
+
+    def _shows(self, path: bytes, ino: int) -> bool:
+        """Tell whether the new tree has at *path* what has that inode number: the old tree has moved it away from there."""
+        try:
+            return self._new.walk(path).ino == ino
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def _is_at(self, number: int, path: bytes) -> bool:
         try:

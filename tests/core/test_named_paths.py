@@ -128,6 +128,16 @@ def test_it_looks_at_nothing_else(opened: Opened, monkeypatch: pytest.MonkeyPatc
     assert count <= 4
 
 
+def test_what_the_old_side_moved_away_is_moved_back(opened: Opened) -> None:
+    (opened.base / "lower" / "a").write_text("before")
+    (opened.base / "lower" / "d").mkdir()
+    opened.write("a", b"after")
+    tree = opened.tree()
+    directory_entries.rename(tree, tree.root, b"a", tree.walk(b"d"), b"b", 0)
+    found = run_to_end(opened.overlay.comparison.diff_in_steps(tree, opened.overlay.trees.side(None), [b"d"]))
+    assert [(change.status, change.old_path, change.path) for change in found] == [("R", b"d/b", b"a")]
+
+
 def test_half_of_a_move_is_known_for_one(opened: Opened) -> None:
     for name in ("one", "other"):
         (opened.base / "lower" / name).mkdir()
