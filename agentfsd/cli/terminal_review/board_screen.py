@@ -121,7 +121,11 @@ class BoardScreen(Screen[None]):
                 self._over.wait(_LOOK_S)
 
     def _deliver(self, what: Callable[[], Any]) -> None:
-        self._app.deliver(lambda: what() if self.is_attached else None)
+        try:
+            self._app.deliver(lambda: what() if self.is_attached else None)
+        except Exception:  # the application has ended meanwhile: nobody is there to be told
+            if not self._over.is_set() and self._app.is_running:
+                raise
 
     def _read(self, rows: list[BoardRow]) -> None:
         self._rows, self._came, self._silent_s = rows, True, 0.0
