@@ -217,6 +217,10 @@ class Services:
             return nullcontext("")
         return self.runs.standing_still(branch_id, context.caller.pid, changes=changes)
 
+    def lower_commits(self) -> LowerCommits:
+        """Return what commits branches into the real directory."""
+        return LowerCommits(self.overlay, self.info.state, self.info.lower)
+
     @asynccontextmanager
     async def frozen_base(self, context: RequestContext) -> AsyncIterator[str]:
         """Freeze the real directory for a request, and yield the base's id. No commit begins before the end of the block.
@@ -227,7 +231,7 @@ class Services:
         if self.bases is None:
             raise Refusal(errno.EOPNOTSUPP, "no-frozen-base", "the real directory cannot be frozen without a mount")
         async with self.commit_turn.left_alone():
-            LowerCommits(self.overlay, self.info.state, self.info.lower).check()
+            self.lower_commits().check()
             async with self.bases.made(context.progress) as base:
                 yield base
 

@@ -26,12 +26,17 @@ class BaseLowers:
     def __init__(self, store: Store, live: Lower, opener: Callable[[str], Lower] | None = None) -> None:
         self.live, self._store, self._opener = live, store, opener
         self._open: dict[str, Lower] = {}
-        self.any = bool(layer_rows.bases(store))  # whether a layer may have a base
+        self._any = bool(layer_rows.bases(store))  # whether a layer may have a base
 
     def name(self, layer: int) -> str:
         """Return the id of the frozen base beneath a layer; "" for the real directory."""
-        bases = layer_rows.bases(self._store) if self.any else {}
+        bases = layer_rows.bases(self._store) if self._any else {}
         return next((bases[number] for number in layer_rows.chain(self._store, layer) if number in bases), "") if bases else ""
+
+    def new_layer(self, parent: int, base: str) -> int:
+        """Make an empty layer that has a frozen base, in the open transaction, and return it."""
+        self._any = True
+        return layer_rows.new_layer(self._store, parent, base)
 
     def of(self, layer: int) -> Lower:
         """Return what lies beneath a layer. Refusal ``no-base`` if it is a frozen base that cannot be read."""

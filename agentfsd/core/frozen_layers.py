@@ -1,18 +1,18 @@
 """Puts a frozen base beneath a branch: a layer that has the base, above what the branch is made from."""
 
+from agentfsd.core.base_lowers import BaseLowers
 from agentfsd.core.open_trees import OpenTrees
 from agentfsd.metadata import layer_rows
 
 
-def add(trees: OpenTrees, layer: int, base: str) -> int:
+def add(trees: OpenTrees, lowers: BaseLowers, layer: int, base: str) -> int:
     """Make a layer above the sealed *layer* that shows a frozen base, in the open transaction, and return it.
 
     A commit of another branch may move in the real directory what *layer* reads from there, and its rows then name the new place.
     In the base it stays where it is. So the new layer has rows of its own for that.
     """
     store = trees.parts.store
-    made = layer_rows.new_layer(store, layer, base)
-    trees.know_bases()
+    made = lowers.new_layer(layer, base)
     chain = set(layer_rows.chain(store, layer))
     if any(not layer_rows.is_empty(store, number) for number in chain):
         with trees.kept(layer) as tree:

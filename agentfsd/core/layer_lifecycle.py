@@ -134,14 +134,17 @@ class Layers:
         parents, merges = layer_rows.parents(self._state.store), layer_rows.merges(self._state.store)
         return max(ancestors(ours, parents, merges) & ancestors([theirs], parents, merges), default=0)
 
-    def in_others(self, branch_id: str, parents: dict[int, int], merges: dict[int, list[int]]) -> set[int]:
-        """Return the layers that another branch, or any snapshot, has in its chain or has merged.
+    def shared(self, branch_id: str, chain: Iterable[int]) -> int:
+        """Return the newest layer of *chain* that another branch or a snapshot has in its chain or has merged; 0 for none.
 
-        *parents* and *merges* are what layer_rows says.
+        Args:
+            branch_id: The branch whose chain it is or was.
+            chain: Layers, the newest first.
         """
         heads = [branch.head for branch in self._state.branches.values() if branch.id != branch_id]
         heads += [snapshot.layer for snapshot in self._state.snapshots.values()]
-        return ancestors(heads, parents, merges)
+        in_others = ancestors(heads, layer_rows.parents(self._state.store), layer_rows.merges(self._state.store))
+        return next((layer for layer in chain if layer in in_others), 0)
 
     def snapshots_along(self, head: int, *branch_ids: str) -> list[SnapshotRow]:
         """Return the snapshots along the chain of *head*, newest first.
@@ -252,7 +255,7 @@ class Layers:
 
 
 def ancestors(start: Iterable[int], parents: dict[int, int], merges: dict[int, list[int]]) -> set[int]:
-    """Return layers with those below them, and all that was merged into these. The arguments are as for Layers.in_others()."""
+    """Return layers with those below them, and all that was merged into these. *parents* and *merges*: what layer_rows says."""
     todo, seen = [layer for layer in start if layer in parents], set[int]()
     while todo:
         layer = todo.pop()

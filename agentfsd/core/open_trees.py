@@ -70,10 +70,6 @@ class OpenTrees:
         yield from self._state.trees.values()
         yield from self._state.replaced
 
-    def know_bases(self) -> None:
-        """Note that a layer has got a frozen base."""
-        self._state.lowers.any = True
-
     def share_lower(self, one: int, other: int) -> bool:
         """Return whether the same lower is beneath two layers."""
         return self._state.lowers.name(one) == self._state.lowers.name(other)

@@ -58,7 +58,7 @@ def note(
         return
     if old is None and not shows_lower and not _comes_from(directory, name, path, identity):
         return
-    base = _keep_content(tx, tree, path, status) if keep else 0
+    base = _keep_content(tx, tree, tree.lower, path, status) if keep else 0
     if old is None:
         since_ns = min(time.clock_gettime_ns(_COARSE), _first_change(directory, name))
         old = OriginRow(directory.id, name, tree.head, *identity, since_ns, base)
@@ -114,7 +114,7 @@ def renew(tx: Transaction, directory: Inode, name: bytes, path: bytes, live: Low
     now = now_in(live, tree, path)
     base = 0
     if now != NO_LOWER:
-        base = _keep_content(tx, tree, path, live.stat(path), live)
+        base = _keep_content(tx, tree, live, path, live.stat(path))
     old = origin_rows.find(tree.store, directory.id, name, tree.chain)
     if old is not None:
         _drop_base(tree, old)
@@ -200,8 +200,8 @@ def follow(tx: Transaction, inode: Inode, path: bytes, live: Lower) -> None:
     tree.store.put_inode(inode.row(tree.head))
 
 
-def _keep_content(tx: Transaction, tree: Tree, path: bytes, status: os.stat_result, lower: Lower | None = None) -> int:
-    """Keep the content of a file of the lower in an object. *lower*: None for the tree's.
+def _keep_content(tx: Transaction, tree: Tree, lower: Lower, path: bytes, status: os.stat_result) -> int:
+    """Keep the content of a file of a lower in an object.
 
     Returns:
         The object's number; 0 if the file is not kept (see note()), cannot be read, or there is no room.
@@ -210,7 +210,7 @@ def _keep_content(tx: Transaction, tree: Tree, path: bytes, status: os.stat_resu
         return 0
     number = tree.store.next_id("object")
     try:
-        fd = (lower or tree.lower).open(path)
+        fd = lower.open(path)
         try:
             clone_object(tree, fd, number).close()
         finally:

@@ -69,7 +69,7 @@ class Branches:
             layer = self._layers.seal(tx, origin)
             made_of = "" if shows_lower or self._layers.is_bare(layer) else origin.name
             if base:
-                layer = frozen_layers.add(self._trees, layer, base)
+                layer = frozen_layers.add(self._trees, self._state.lowers, layer, base)
             row = self._add(tx, name, made_of, layer, made_from)
             self._state.mark_temporary(tx, [row.id] if temporary else [])
             self._rules.branch_made(tx, row.id, made_from)
@@ -270,7 +270,7 @@ class Branches:
         """Have a branch show a frozen base beneath its changes, from now on."""
         with self._state.store.transaction() as tx:
             layer = self._layers.seal(tx, self._refs.branch(branch_id))
-            self._replace_head(tx, branch_id, frozen_layers.add(self._trees, layer, base))
+            self._replace_head(tx, branch_id, frozen_layers.add(self._trees, self._state.lowers, layer, base))
         self._trees.detach(branch_id, carry=True)
 
     def rebase(self, branch_id: str, made: Tree, seen: int, bottom: int, author_pid: int = 0, author: str = "") -> bool:
@@ -291,10 +291,8 @@ class Branches:
         def also(tx: Transaction) -> None:
             row = self._state.branches[branch_id]
             layer_rows.set_base_layer(self._state.store, branch_id, bottom)
-            parents, merges = layer_rows.parents(self._state.store), layer_rows.merges(self._state.store)
-            in_others = self._layers.in_others(branch_id, parents, merges)
-            shared = next((layer for layer in layer_rows.chain(self._state.store, seen) if layer in in_others), seen)
-            for included in {seen, shared}:  # for later merges with others
+            shared = self._layers.shared(branch_id, layer_rows.chain(self._state.store, seen))
+            for included in {seen, shared or seen}:  # for later merges with others
                 layer_rows.put_merge(self._state.store, made.head, included)
             tx.put(self._state.branches, branch_id, row._replace(base_layer=bottom))
             self._layers.release(tx, row.base_layer)
@@ -312,9 +310,8 @@ class Branches:
             old, merges = layer_rows.chain(store, self._state.branches[branch_id].head), layer_rows.merges(store)
             self._replace_head(tx, branch_id, 0)
             known = layer_rows.parents(store)
-            in_others = self._layers.in_others(branch_id, known, merges)
             included = {other for layer in old for other in merges.get(layer, ())}
-            included |= {next((at for at in old if at in layers), 0) for layers in (known, in_others)}
+            included |= {next((at for at in old if at in known), 0), self._layers.shared(branch_id, old)}
             if included := included & known.keys():
                 layer = layer_rows.new_layer(store, 0)
                 for other in included:
@@ -337,11 +334,11 @@ class Branches:
         with self._state.store.transaction() as tx:
             # A branch without changes of its own may hold the last copy of the state it was made from, or the last that has its
             # frozen base, unless that is the bare lower.
-            if keep and (even_bare or not self._layers.is_bare(row.head) or self._state.lowers.name(row.head)):
+            base = self._state.lowers.name(row.head)
+            if keep and (even_bare or base or not self._layers.is_bare(row.head)):
                 kept = self._undo_log.remember(tx, row, "discard")
             if row.id == self.default_id:
-                base = self._state.lowers.name(row.head)
-                self._replace_head(tx, row.id, layer_rows.new_layer(self._state.store, 0, base) if base else 0)
+                self._replace_head(tx, row.id, self._state.lowers.new_layer(0, base) if base else 0)
             else:
                 self._delete(tx, self._state.branches[row.id])
         self._trees.detach(row.id)

@@ -50,9 +50,8 @@ def _merge(tx: Transaction, parts: Parts, layer: int, child: int, trees: list[Tr
                 content.utime(atime_ns, mtime_ns)
             finally:
                 content.close()
-    idle = (
-        layer_rows.idle_whiteouts(parts.store, layer, child) if not layer_rows.bases(parts.store) else []
-    )  # it may have the name
+    may_show = bool(layer_rows.bases(parts.store))  # a frozen base may have the name
+    idle = [] if may_show else layer_rows.idle_whiteouts(parts.store, layer, child)
     layer_rows.merge_down(parts.store, layer, child)
     for directory, name in idle:
         _drop_whiteout(tx, parts, directory, name, child, trees)

@@ -51,7 +51,6 @@ from agentfsd.fuse.run_overlays import RunOverlays
 from agentfsd.handoff.descriptor_forwarding import Forwarding
 from agentfsd.handoff.descriptor_mounts import DescriptorMounts
 from agentfsd.handoff.interpose_server import InterposeServer
-from agentfsd.history.lower_commits import LowerCommits
 from agentfsd.linux import mounts
 from agentfsd.lower.frozen_bases import FrozenBases
 from agentfsd.lower.host_lower import HostLower
@@ -342,8 +341,7 @@ class Daemon:
     async def _announce(self, ready: readiness.ReadinessPipe, nursery: trio.Nursery) -> None:
         """Report readiness after the mount has answered a request."""
         if self.config.frozen:
-            commits = LowerCommits(self.overlay, self.config.state, self.config.lower)
-            await self.base_making.freeze_main(commits.check)  # not what an interrupted commit has left
+            await self.base_making.freeze_main(self.service.services.lower_commits().check)  # not what a killed commit has left
         self.base_making.check_main()
         with trio.fail_after(_READY_TIMEOUT_S):
             root = await trio.to_thread.run_sync(os.stat, self.config.mountpoint, abandon_on_cancel=True)

@@ -72,7 +72,7 @@ class BaseMaking:
         if self._turn.locked():
             return
         needed = self._overlay.lowers.needed() | self._wanted
-        for base in [record.id for record in self._bases.records() if record.id not in needed]:
+        for base in [base for base in self._bases.ids() if base not in needed]:
             if any(tree.lower is self._overlay.lowers.opened(base) for tree in self._overlay.trees.in_use()):
                 continue
             self._overlay.store.commit()  # before: after a loss of power rows might name a base that is gone

@@ -13,7 +13,7 @@ from agentfsd.fuse.branch_mounts import BranchMounts
 from agentfsd.fuse.run_overlay import RunOverlay, TakeoverReport
 from agentfsd.linux import home_layers
 from agentfsd.linux.branch_overlays import OverlayPlan
-from agentfsd.lower.host_lower import HostLower
+from agentfsd.lower.frozen_lower import FrozenLower
 from agentfsd.overlayfs import run_beginning
 from agentfsd.overlayfs.branch_overlay import BranchOverlay
 from agentfsd.overlayfs.layer_stack import LayerStack
@@ -129,17 +129,17 @@ class OverlayBeginning:
             return why
         if self._overlay.parts.copyup_settings.rules[:2] != ("clone", "clone"):
             return "the copyup settings ask for other modes than the lower's"
-        lower = self._overlay.trees.of_branch(branch_id).lower
-        if lower is not self._overlay.lowers.live and (self._prepared or not isinstance(lower, HostLower)):
+        tree = self._overlay.trees.of_branch(branch_id)
+        if self._prepared and tree.lower.frozen:
             return "an ordinary user's overlay shows the real directory, and the branch has a frozen base"
-        if self._overlay.trees.of_branch(branch_id).external_writers or self._has_writers(branch_id):
+        if tree.external_writers or self._has_writers(branch_id):
             return "files of the branch are open for writing elsewhere"
         return ""
 
     def _beneath(self, branch_id: str) -> int:
         """Return a descriptor of what lies beneath a branch."""
         lower = self._overlay.trees.of_branch(branch_id).lower
-        return lower.root_fd if lower is not self._overlay.lowers.live and isinstance(lower, HostLower) else self._lower_fd
+        return lower.root_fd if isinstance(lower, FrozenLower) else self._lower_fd
 
     def resume(self, place: str, record: RunRecord) -> RunOverlay:
         """Go on with an overlay that the daemon before has mounted. NotOurs: see BranchOverlay."""

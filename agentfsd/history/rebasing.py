@@ -77,13 +77,14 @@ def _attempt(
         theirs = held.enter_context(overlay.trees.frozen(branch_id, readers_follow=False))
         before = held.enter_context(overlay.trees.made_from(branch_id))
         with overlay.store.transaction():
-            bottom = frozen_layers.add(overlay.trees, overlay.lowers.beneath(overlay.refs.branch(branch_id).base_layer), base)
+            beneath = overlay.lowers.beneath(overlay.refs.branch(branch_id).base_layer)
+            bottom = frozen_layers.add(overlay.trees, overlay.lowers, beneath, base)
         ours = held.enter_context(overlay.trees.scratch(held.enter_context(overlay.trees.pinned(bottom, read_only=True))))
         yield from other_lower.take_what_went(ours, before)
         before = held.enter_context(overlay.trees.scratch(before))
         yield from committed_since.add(before, theirs, ours)
         workshops, source = held.enter_context(Workshops(parts)), SourceChanges(parts, before, theirs)
-        outcome = yield from merge(workshops, parts, _BaseChanges(parts, before, ours, theirs), source, rules, (), (BASE, name))
+        outcome = yield from merge(workshops, parts, _BaseChanges(parts, source, ours), source, rules, (), (BASE, name))
         if conflicts := outcome.conflicts or objects(ours, theirs, outcome.paths):
             result.leave(name, BASE, conflicts)
             return result
@@ -102,13 +103,14 @@ def _attempt(
 class _BaseChanges(TargetChanges):
     """What has changed from one base to another at the paths that a branch has changed, and above these."""
 
-    def __init__(self, parts: Parts, base: Tree, ours: Tree, theirs: Tree) -> None:
-        super().__init__(parts, base, ours)
-        self._all, self._theirs = parts, theirs
+    def __init__(self, parts: Parts, branch: SourceChanges, ours: Tree) -> None:
+        super().__init__(parts, branch.base, ours)
+        self._branch = branch
 
     def read(self) -> Generator[Progress, None, dict[bytes, EntryPair]]:
         """Return the changes by path, each directory before its content."""
-        changed = yield from SourceChanges(self._all, self.base, self._theirs).read()
+        yield from self._branch.steps
+        changed = self._branch.found
         paths = changed.keys() | {above for path in changed for above in directories_above(path)}
         found = dict[bytes, EntryPair]()
         for path in sorted(paths, key=lambda path: path.split(b"/")):

@@ -92,6 +92,17 @@ def differing(overlay: Overlay, ours: Tree, theirs: Tree, wanted: tuple[bytes, .
         todo += [join(path, name) for name in sorted(names, reverse=True)]
 
 
+def differing_paths(
+    overlay: Overlay, ours: Tree, theirs: Tree, wanted: tuple[bytes, ...]
+) -> Generator[tuple[int, int, str], None, list[bytes]]:
+    """Return the paths of what differing() yields, in steps."""
+    found = list[bytes]()
+    for pair in differing(overlay, ours, theirs, wanted):
+        found += [pair.path] if pair is not None else []
+        yield len(found), 0, "comparing"
+    return found
+
+
 def _names(tree: Tree, path: bytes) -> Iterable[bytes]:
     inode = reading.at(tree, path)
     return tree.names(inode) if inode is not None and inode.is_dir else ()

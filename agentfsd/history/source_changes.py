@@ -38,14 +38,15 @@ class SourceChanges:
 
     Attributes:
         steps: Reads the changes, in steps that may be run at any time before read() or in it.
+        found: What they have found until now.
     """
 
     def __init__(self, parts: Parts, base: Tree, theirs: Tree, wanted: tuple[bytes, ...] = ()) -> None:
         self.base, self.theirs = base, theirs
-        self._found: dict[bytes, EntryPair] = {}
-        self.steps = reading(parts, base, theirs, self._found, wanted)
+        self.found: dict[bytes, EntryPair] = {}
+        self.steps = reading(parts, base, theirs, self.found, wanted)
 
     def read(self) -> Generator[Progress, None, dict[bytes, EntryPair]]:
         """Run the steps that are left, and return the changes. The dictionary is the caller's. Call it once."""
         yield from self.steps
-        return self._found
+        return self.found

@@ -66,6 +66,10 @@ class FrozenBases:
             if not os.path.lexists(os.path.join(self._directory, name, RECORD)):
                 _remove(os.path.join(self._directory, name))
 
+    def ids(self) -> list[str]:
+        """Return the id of every base that was made to its end."""
+        return [name for name in self._names() if os.path.lexists(os.path.join(self._directory, name, RECORD))]
+
     def records(self) -> list[BaseRecord]:
         """Return the records of all bases, oldest first. One that cannot be read is left out: open() says why."""
         found = []

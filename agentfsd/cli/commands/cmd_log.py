@@ -8,7 +8,6 @@ from agentfs_client import wire
 from agentfsd.cli import shell_completion
 from agentfsd.cli.command_base import client, json_option, mount_option, plain
 from agentfsd.cli.output import history_graph, history_list, printing, run_lines
-from agentfsd.control import status_text
 
 _LATEST_NS = 1 << 63
 
@@ -86,10 +85,5 @@ def _parents(snapshot: wire.BranchSnapshot) -> list[str]:
 
 def _snapshot_text(snapshot: wire.BranchSnapshot) -> str:
     by = f" by {snapshot.author} ({snapshot.author_pid})" if snapshot.author else ""
-    tag = f" [{printing.printable(snapshot.tag)}]" if snapshot.tag else ""
-    amount = (
-        f"{printing.plural(snapshot.file_count, 'file')}, {status_text.size(snapshot.bytes_changed)}"
-        if snapshot.file_count >= 0
-        else ""
-    )
-    return f"{snapshot.name}{tag}  {printing.when(snapshot.created_ns)}  {amount}{printing.printable(by)}"
+    stored, taken = history_list.stored(snapshot), printing.when(snapshot.created_ns)
+    return f"{history_list.tagged(snapshot)}  {taken}  {stored}{printing.printable(by)}"

@@ -40,7 +40,7 @@ def branch_line(branch: wire.Branch) -> str:
     git = "".join(f"; {status_text.in_repository(one.path_bytes, one.sentence)}" for one in branch.repositories)
     merging = f"; {status_text.merging(branch)}" if branch.merging else ""
     notes = f"; {printing.plural(branch.notes, 'open note')}" if branch.notes else ""
-    kept = f"; {branch_words.kept(branch)}" if branch_words.kept(branch) else ""
+    kept = f"; {words}" if (words := branch_words.kept(branch)) else ""
     return f"branch {branch.name}: {changes} since {branch.base or 'the lower'}{kept}{git}{merging}{notes}"
 
 
@@ -56,12 +56,25 @@ def _snapshots(snapshots: Sequence[wire.BranchSnapshot], branch: str, of_snapsho
 def _snapshot(snapshot: wire.BranchSnapshot, of_snapshot: dict[str, str]) -> str:
     is_merge = snapshot.tag == "after merge"
     merged = sorted({of_snapshot[number] for number in snapshot.merged if number in of_snapshot}) if is_merge else []
-    tag = f" [{printing.printable(snapshot.tag)}]" if snapshot.tag and not merged else ""
-    amount = ""
-    if snapshot.file_count >= 0:
-        amount = f"  {printing.plural(snapshot.file_count, 'file')}, {status_text.size(snapshot.bytes_changed)}"
-    what = f"merged {', '.join(merged)}: snapshot" if merged else "snapshot"
-    return f"{what} {snapshot.name}{tag}{amount}"
+    if merged:
+        return f"merged {', '.join(merged)}: snapshot {snapshot.name}{_apart(stored(snapshot))}"
+    return f"snapshot {tagged(snapshot)}{_apart(stored(snapshot))}"
+
+
+def _apart(text: str) -> str:
+    return f"  {text}" if text else ""
+
+
+def tagged(snapshot: wire.BranchSnapshot) -> str:
+    """Return a snapshot's name, and its tag if it has one."""
+    return snapshot.name + (f" [{printing.printable(snapshot.tag)}]" if snapshot.tag else "")
+
+
+def stored(snapshot: wire.BranchSnapshot) -> str:
+    """Say what was stored since the snapshot before; "" if that was not counted."""
+    if snapshot.file_count < 0:
+        return ""
+    return f"{printing.plural(snapshot.file_count, 'file')}, {status_text.size(snapshot.bytes_changed)}"
 
 
 def _others(branch: wire.Branch, runs: Sequence[wire.RecordedRun]) -> list[BranchMoment]:

@@ -83,7 +83,7 @@ class BoardScreen(Screen[None]):
         self._table = cast("DataTable[Text]", self.query_one(DataTable))
         self._columns()
         self._say()
-        threading.Thread(target=self._look, daemon=True).start()
+        threading.Thread(target=self._look, args=(self._app,), daemon=True).start()
         self.set_interval(_LOOK_S, self._count_silence)
 
     def on_unmount(self) -> None:
@@ -106,26 +106,23 @@ class BoardScreen(Screen[None]):
 
     # -- looking, in a thread of its own
 
-    def _look(self) -> None:
+    def _look(self, app: "ReviewApp") -> None:
+        """Look until the end. *app*: a screen that has gone does not know it any more."""
         reader = BoardReader()
         while not self._over.is_set():
             try:
-                with self._app.connect() as daemon:
+                with app.connect() as daemon:
                     while self._is_seen.wait() and not self._over.is_set():
                         rows = reader.read(daemon)
-                        self._deliver(partial(self._read, rows))
+                        self._deliver(app, partial(self._read, rows))
                         if not reader.count_one(daemon, rows):
                             self._over.wait(_LOOK_S)
             except Exception as exc:  # noqa: BLE001 - told on the screen
-                self._deliver(partial(self._failed, trouble_of(exc)))
+                self._deliver(app, partial(self._failed, trouble_of(exc)))
                 self._over.wait(_LOOK_S)
 
-    def _deliver(self, what: Callable[[], Any]) -> None:
-        try:
-            self._app.deliver(lambda: what() if self.is_attached else None)
-        except Exception:  # the application has ended meanwhile: nobody is there to be told
-            if not self._over.is_set() and self._app.is_running:
-                raise
+    def _deliver(self, app: "ReviewApp", what: Callable[[], Any]) -> None:
+        app.deliver(lambda: what() if self.is_attached else None)
 
     def _read(self, rows: list[BoardRow]) -> None:
         self._rows, self._came, self._silent_s = rows, True, 0.0

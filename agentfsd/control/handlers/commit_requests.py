@@ -25,7 +25,7 @@ from agentfsd.core.tree import Tree
 from agentfsd.domain_errors import Refusal, invalid
 from agentfsd.history import commit, kept_bases, merging, other_lower, partial_commit, paths, picked, settling
 from agentfsd.history.kept_files import keep_for_others
-from agentfsd.history.lower_commits import LowerCommits, Progress, WriteOutcome
+from agentfsd.history.lower_commits import Progress, WriteOutcome
 from agentfsd.history.merge_records import IGNORED, MergeDecision, PathConflict, Rules
 from agentfsd.history.merging import Merged
 from agentfsd.history.picked import Picks
@@ -69,7 +69,7 @@ async def _commit_to_lower(
     services: Services, branch: BranchRow, wanted: tuple[bytes, ...], picks: Picks, request: wire.Commit, context: RequestContext
 ) -> wire.MergeReply:  # fmt: skip
     rule: commit.Rule = "force" if request.force else "merge" if request.merge else "refuse"
-    into, commits = services.info.lower, _lower_commits(services)
+    into, commits = services.info.lower, services.lower_commits()
     commits.check()
     live = services.overlay.lowers.live
     await drive(other_lower.prepare(services.overlay, [branch.id], live), context)
@@ -115,7 +115,7 @@ async def _write(
     services: Services, plan: commit.Plan, branch: BranchRow, tree: Tree, partial: bool, context: RequestContext
 ) -> list[PathConflict]:
     """Write the plan. Once the first name has changed, it runs to the end, even if the client closes its end."""
-    commits = _lower_commits(services)
+    commits = services.lower_commits()
     note = commits.note(plan, branch.id, tree, partial=partial)
     outcome = await trio.to_thread.run_sync(
         lambda: commits.write(
@@ -160,7 +160,7 @@ async def end_commit(services: Services, request: wire.CommitEnd, context: Reque
 
 
 async def _end(services: Services, request: wire.CommitEnd, context: RequestContext) -> wire.MergeReply:
-    commits = _lower_commits(services)
+    commits = services.lower_commits()
     pending = commits.interrupted()
     outcome = await trio.to_thread.run_sync(
         lambda: commits.end(pending, abort=request.abort, progress=_telling(context, "replacing"))
@@ -181,10 +181,6 @@ async def _end(services: Services, request: wire.CommitEnd, context: RequestCont
 
 def _telling(context: RequestContext, phase: str) -> Progress:
     return lambda done, total, size: context.progress(done, total, phase)
-
-
-def _lower_commits(services: Services) -> LowerCommits:
-    return LowerCommits(services.overlay, services.info.state, services.info.lower)
 
 
 def _in_use(services: Services, branch_id: str) -> bool:

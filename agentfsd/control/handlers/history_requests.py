@@ -112,8 +112,7 @@ async def _check_restored(
         changes = await drive(services.overlay.comparison.diff_in_steps(ours, before), context)
         found = [path for change in paths.among(changes, wanted) for path in (change.path, change.old_path)]
         if ours.lower is not before.lower:
-            pairs = restoring.differing(services.overlay, ours, before, wanted or (b"",))
-            found += [pair.path for pair in pairs if pair is not None]
+            found += await drive(restoring.differing_paths(services.overlay, ours, before, wanted or (b"",)), context)
     for path in filter(None, found):
         if rules.verdict_of_path(path) != ALLOW:
             shown = "a hidden path" if context.hides(path) else repr(path.decode("utf-8", "backslashreplace"))
