@@ -146,6 +146,17 @@ def test_rebase_merges_and_undo_takes_it_back(project: Mounted) -> None:
     assert look(project, "fix") == before
 
 
+def test_a_rebase_counts_from_the_branch_it_was_made_from(project: Mounted) -> None:
+    project.cli("branch create", "fix", "--frozen")
+    project.sh("fix", "echo 1 > one; echo 2 > two")
+    project.cli("branch create", "try", "--frozen", "--from", "fix")
+    project.sh("try", "echo 3 > three")
+    change_lower(project.lower)
+    said = project.cli("rebase", "try").stdout
+    assert said == "try is based on the real directory as it is now, and changes 1 path of fix\n"
+    assert project.sh("try", "cat other one two three") == "fresh\n1\n2\n3\n"
+
+
 def test_a_rebase_with_conflicts_changes_nothing(project: Mounted) -> None:
     project.cli("branch create", "fix", "--frozen")
     project.sh("fix", "sed -i s/^20$/branch/ text; rm other; echo mine > added")

@@ -40,11 +40,12 @@ def rebase(
         result = daemon.rebase(
             ref, favor=favor or "", markers=markers, hooks=hooks, dry_run=dry_run, internal=everything, on_progress=on_progress
         )  # fmt: skip
+        origin = "" if result.conflicts or dry_run or as_json else daemon.show_branch(result.into).base
     if result.conflicts or dry_run or as_json:
         merge_report.show(result, "rebased", dry_run=dry_run, as_json=as_json)
     else:
         left = printing.plural(len(result.changed), "path")
-        printing.say(f"{result.into} is based on the real directory as it is now, and changes {left} of it")
+        printing.say(f"{result.into} is based on the real directory as it is now, and changes {left} of {origin or 'it'}")
     if result.conflicts:
         if not as_json:
             printing.say("nothing has changed; --ours takes the branch's version, --theirs the real directory's")
